@@ -1,0 +1,67 @@
+"""What a release will cost and promise, known before any record is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from stages.privacy.guarantees import Guarantee
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The public facts about sealed records (data/sealed/meta.json). Nothing here depends on a value.
+
+    Attributes:
+        population: the name that the budget belongs to.
+        public: the owner declared the whole data set public.
+        kind: "tabular" or "image".
+        n: training records, null records included; public under zero-out.
+        n_holdout: sealed holdout records.
+        shape: of one encoded record: (d,) for tables, (height, width, channels) for images.
+        labels: class names in order.
+        schema: SHA-256 of the confirmed schema.
+        fingerprint: keyed fingerprint of the raw records.
+        split: the ingest parameters that shaped the split.
+        users: number of distinct users where the schema names a user column, with `per_user` records at most each.
+        features: feature map named in the schema, if any.
+    """
+
+    population: str
+    public: bool
+    kind: str
+    n: int
+    n_holdout: int
+    shape: tuple[int, ...]
+    labels: tuple[str, ...]
+    schema: str
+    fingerprint: str
+    split: Mapping[str, Any] = field(default_factory=dict)
+    users: int | None = None
+    per_user: int | None = None
+    features: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One release, priced.
+
+    Attributes:
+        mechanism, version: what makes it; a new version is a new release id.
+        parameters: everything of params.yaml that shapes the released bytes (hashed into the id).
+        passes: how many times records are read.
+        interactive: the reads depend on the model being trained.
+        claimed: what the paper says, if a paper says anything.
+        proven: what follows for exactly these bytes. Its `event` is what the ledger is charged.
+        public_only: nothing finite is proven, so only public data may be released this way.
+    """
+
+    mechanism: str
+    version: int
+    parameters: Mapping[str, Any]
+    passes: int
+    proven: Guarantee
+    claimed: Guarantee | None = None
+    interactive: bool = False
+    public_only: bool = False
