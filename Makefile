@@ -1,0 +1,46 @@
+# `make run` and `make test` need git, make and Python 3.11; everything else they set up themselves, in .venv.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export DVC_NO_ANALYTICS := 1
+export ITERATIVE_DO_NOT_TRACK := 1
+export DO_NOT_TRACK := 1
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+
+.PHONY: help setup run test lint stress bench clean
+
+help:  ## show what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
+
+.venv/.ready: pyproject.toml constraints.txt
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Airlock needs Python 3.11: make PYTHON=/path/to/python3.11")'
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
+	@echo "Setting up .venv (about three minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch .venv/.ready
+
+setup: .venv/.ready  ## make the virtual environment
+
+run: setup  ## run the whole pipeline on the embedded data set and say how it went
+	@airlock data fetch wdbc
+	@dvc repro
+	@airlock report
+
+test: setup lint  ## style, types, imports and all tests
+	@pytest
+
+lint: setup
+	@ruff check .
+	@ruff format --check .
+	@mypy
+	@lint-imports --no-cache
+
+stress: setup  ## the long races and kills
+	@pytest -m stress -n 0 -s
+
+bench: setup  ## compare accuracy, time and memory with DP-SGD on this machine
+	@python -m bench
+
+clean:  ## remove the virtual environment and caches (never keys, ledger or data)
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

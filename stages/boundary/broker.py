@@ -1,0 +1,127 @@
+"""The money side of a release: price, reserve before any read, replay what exists, archive, commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stages import registry
+from stages.boundary import archive, manifest
+from stages.boundary.canonical import canonical_json, sha256_path
+from stages.boundary.home import Project
+from stages.boundary.ledger import Ledger
+from stages.boundary.zones import Graph, Stage
+from stages.errors import BudgetRefused, InputError, ReleaseError
+from stages.params import Params
+from stages.privacy.plan import Facts, Plan
+
+
+@dataclass(frozen=True)
+class Order:
+    """One out of a release stage: its plan, its id, and what the ledger said."""
+
+    out: str
+    plan: Plan
+    release_id: str
+    status: str  # "none" | "new" | "taken-over" | "committed"
+
+    @property
+    def pending(self) -> bool:
+        return self.status in ("new", "taken-over")
+
+
+def read_facts(workspace: Path) -> Facts:
+    """The public facts that ingest wrote beside the sealed records."""
+    from stages.boundary.seal import facts_of
+
+    path = workspace / "data/sealed/meta.json"
+    try:
+        return facts_of(json.loads(path.read_text()))
+    except FileNotFoundError:
+        raise InputError("data/sealed/meta.json is missing: run `dvc repro ingest` first") from None
+
+
+def open_ledger(project: Project, *, public: bool) -> Ledger:
+    """The population's ledger: the real one, or the scratch ledger of public data."""
+    return Ledger.open(project.scratch_url if public else project.ledger_url, create=False)
+
+
+def take_orders(stage: Stage, graph: Graph, *, params: Params, facts: Facts, ledger: Ledger, workspace: Path) -> list[Order]:
+    """Price every out of a release stage and reserve what must be paid, before any record is read."""
+    check_delta(params, facts)
+    upstream = _upstream(stage, graph, workspace)
+    orders = []
+    for out, plan in registry.plans(stage.name, params, facts).items():
+        if out not in stage.outs:
+            raise ReleaseError(f"stage '{stage.name}' would release '{out}', which is not among its outs in dvc.yaml")
+        release_id = manifest.release_id(plan, facts, upstream)
+        status = "none" if plan.mechanism == "none" else _reserve(plan, release_id, facts, ledger)
+        orders.append(Order(out, plan, release_id, status))
+    return orders
+
+
+def check_delta(params: Params, facts: Facts) -> None:
+    """delta must be far below 1/n: at 1/n, publishing one whole record would be allowed."""
+    if params.release.delta >= 1 / max(facts.n, 1):
+        raise InputError(f"release.delta {params.release.delta:g} must be below 1/n = {1 / facts.n:.2g} (n = {facts.n} records is public): lower it in params.yaml")
+
+
+def _reserve(plan: Plan, release_id: str, facts: Facts, ledger: Ledger) -> str:
+    if plan.public_only and not facts.public:
+        raise BudgetRefused(
+            f"'{plan.mechanism}' has no finite proof ({plan.proven.reason}): it is refused for private data; "
+            f"only a schema with `public: true` may use it"
+        )
+    reservation = ledger.reserve(
+        facts.population,
+        release_id=release_id,
+        mechanism=plan.mechanism,
+        event=None if plan.public_only else dict(plan.proven.event or {}),
+        neighbours=plan.proven.neighbours,
+        unit=plan.proven.unit,
+        passes=plan.passes,
+        public=facts.public,
+    )
+    return str(reservation.status)
+
+
+def _upstream(stage: Stage, graph: Graph, workspace: Path) -> list[str]:
+    """Ids of the releases, and hashes of the open artifacts, that this stage builds on."""
+    ids = []
+    for dep in stage.deps:
+        if graph.label(dep) == "released":
+            found = manifest.load(workspace / dep)
+            ids += [found.release_id] if found.applies else []
+        elif graph.makers(dep) and graph.label(dep) == "open":
+            ids.append(sha256_path(workspace / dep))
+    return ids
+
+
+def replay(order: Order, *, project: Project, staging: Path) -> None:
+    """Put a committed release's archived bytes where the stage would have written them: no read, no charge."""
+    archive.restore(project.archive, order.release_id, staging / order.out)
+
+
+def write_none(order: Order, *, facts: Facts, staging: Path) -> None:
+    """A door that stays shut: a manifest that says so."""
+    manifest.write(staging / order.out, plan=order.plan, facts=facts, release_id=order.release_id)
+
+
+def settle(order: Order, *, project: Project, ledger: Ledger, staging: Path) -> None:
+    """Check a fresh release against its price, archive its bytes, commit it."""
+    folder = staging / order.out
+    made = manifest.load(folder)
+    if made.release_id != order.release_id or _promise(folder) != manifest.plan_json(order.plan):
+        raise ReleaseError(f"'{order.out}' is not what was priced: its manifest differs from the plan")
+    archive.store(project.archive, order.release_id, folder)
+    ledger.commit(order.release_id, manifest.digest(folder))
+
+
+def _promise(folder: Path) -> Mapping[str, Any]:
+    document = json.loads((folder / manifest.NAME).read_text())
+    names = ("mechanism", "version", "parameters", "passes", "interactive", "proven", "claimed")
+    promise: dict[str, Any] = json.loads(canonical_json({name: document[name] for name in names}))
+    return promise

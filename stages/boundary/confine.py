@@ -1,0 +1,135 @@
+"""Run one stage's code inside the sandbox: hand over the room, listen to its events, take its word on how it ended."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any
+
+from stages.boundary import sandbox
+from stages.boundary.home import Project, owner_log
+from stages.boundary.layers import Layer
+from stages.errors import StageFailed
+from stages.params import Params
+
+Listener = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """Everything that one confined run is given."""
+
+    stage: str
+    zone: str
+    module: str
+    params: Params
+    paths: Mapping[str, Path]
+    reads: tuple[Path, ...]
+    staging: Path
+    scratch: Path
+    watch: tuple[Path, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+    def request(self) -> bytes:
+        """What goes through the pipe: the only way in for keys, and never written down."""
+        return json.dumps(
+            {
+                "stage": self.stage,
+                "module": self.module,
+                "params": self.params.model_dump(mode="json"),
+                "facts": self.facts,
+                "keys": {name: base64.b64encode(key).decode() for name, key in self.keys.items()},
+                "paths": {name: str(path) for name, path in self.paths.items()},
+            }
+        ).encode()
+
+
+def confine(visit: Visit, *, project: Project, workspace: Path, layers: frozenset[Layer], canary: Path, listen: Listener) -> sandbox.Outcome:
+    """Run the visit to its end.
+
+    Raises:
+        StageFailed: with the stage's own line if it gave one, else with the class and place of the crash; the
+            traceback is in the owner's log.
+    """
+    grants = sandbox.python_grants(visit.zone, workspace / "stages")
+    grants = replace(grants, read=grants.read + visit.reads, write=(*grants.write, visit.staging), canary=canary)
+    endings: list[Mapping[str, Any]] = []
+
+    def hear(event: Mapping[str, Any]) -> None:
+        if event["kind"] in ("error", "crash"):
+            endings.append(event)
+        if event["kind"] == "progress":
+            listen(event)
+        else:
+            owner_log(project, visit.stage, dict(event))
+
+    request_read, request_write = os.pipe()
+    events_read, events_write = os.pipe()
+    threads = [
+        threading.Thread(target=_feed, args=(request_write, visit.request()), daemon=True),
+        threading.Thread(target=_drain, args=(events_read, hear), daemon=True),
+    ]
+    # A stage that saw records speaks to the owner only; an open stage may print.
+    with _output(visit, project) as output:
+        for thread in threads:
+            thread.start()
+        try:
+            outcome = sandbox.run(
+                [sys.executable, "-m", "stages.boundary.enter"],
+                grants,
+                layers,
+                pass_fds={3: request_read, 4: events_write},
+                stdout=output,
+                stderr=output,
+                cwd=workspace,
+                scratch=visit.scratch,
+                watch=visit.watch,
+                timeout=None,
+            )
+        finally:
+            os.close(request_read)
+            os.close(events_write)
+    for thread in threads:
+        thread.join()
+    if outcome.returncode != 0:
+        raise _failure(visit, outcome, endings, project)
+    return outcome
+
+
+def _feed(descriptor: int, data: bytes) -> None:
+    with os.fdopen(descriptor, "wb") as pipe:
+        try:
+            pipe.write(data)
+        except BrokenPipeError:
+            pass  # the stage died first; its return code tells
+
+
+def _drain(descriptor: int, hear: Listener) -> None:
+    with os.fdopen(descriptor, "rb") as pipe:
+        for line in pipe:
+            hear(json.loads(line))
+
+
+def _output(visit: Visit, project: Project) -> IO[bytes]:
+    if visit.zone == "open":
+        return os.fdopen(os.dup(sys.stderr.fileno()), "wb")
+    project.log.mkdir(parents=True, exist_ok=True)
+    path = project.log / f"{visit.stage}.out"
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb")
+
+
+def _failure(visit: Visit, outcome: sandbox.Outcome, endings: list[Mapping[str, Any]], project: Project) -> StageFailed:
+    ending = endings[-1] if endings else {"kind": "killed"}
+    if ending["kind"] == "error":
+        failure = StageFailed(f"{visit.stage}: {ending['message']}")
+        failure.exit_code = int(ending["exit_code"])
+        return failure
+    how = f"{ending['class']} at {ending['where']}" if ending["kind"] == "crash" else f"exit status {outcome.returncode}"
+    return StageFailed(f"stage '{visit.stage}' crashed ({how}); details: the owner's log, {project.log.name}/{visit.stage}.jsonl in AIRLOCK_HOME")

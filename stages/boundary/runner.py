@@ -1,0 +1,167 @@
+"""`airlock run STAGE`: the broker outside the sandbox, and the only one that touches keys, ledger and network.
+
+Order of events: check parameters and taint -> price and reserve -> derive the keys that this one stage needs ->
+confine and run -> check, archive and commit releases -> publish the declared outs -> sign the receipt.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from stages import registry
+from stages.boundary import broker, handles, receipts, zones
+from stages.boundary.confine import Listener, Visit, confine
+from stages.boundary.home import Project, canary, project
+from stages.boundary.keys import Keyring, signer
+from stages.boundary.layers import Layer, choose
+from stages.boundary.ledger import Ledger
+from stages.boundary.publish import publish
+from stages.boundary.sandbox import Outcome
+from stages.boundary.seal import seal_contexts
+from stages.errors import BoundaryError
+from stages.params import Params, load_params
+from stages.privacy.plan import Facts
+
+SHARED_MEMORY = Path("/dev/shm")
+
+
+class Run:
+    """One run of one stage."""
+
+    def __init__(self, name: str, *, workspace: Path, listen: Listener = lambda event: None) -> None:
+        self.workspace = workspace.resolve()
+        self.params: Params = load_params(self.workspace / "params.yaml")
+        self.graph = load_graph(self.workspace)
+        self.stage = self.graph.stage(name)
+        zones.check(self.graph)
+        self.zone = str(self.stage.zone)
+        self.project: Project = project(self.workspace)
+        self.layers: frozenset[Layer] = choose(self.params.boundary.enforcement, zone=self.zone)
+        self.listen = listen
+        self.orders: list[broker.Order] = []
+        self.outcome: Outcome | None = None
+        self.ledger: Ledger | None = None
+        self.raw: dict[str, Path] = {}
+
+    def __call__(self) -> Path:
+        """Run to the end and return the receipt's path."""
+        sign = signer(self.project)
+        receipts.pin(self.workspace, sign.public_key, owner=self.zone != "open")
+        with self._folders() as (staging, scratch):
+            {"sensitive": self._sensitive, "release": self._release, "open": self._open}[self.zone](staging, scratch)
+            publish(staging, self.stage.outs, self.workspace)
+        return receipts.write(self.workspace, receipts.describe(self), sign)
+
+    def _sensitive(self, staging: Path, scratch: Path) -> None:
+        keyring = Keyring.load(self.project)
+        found = handles.of(self.workspace, self.params.dataset)
+        self.raw = {f"raw:{role}": handles.check(self.project, keyring, handle) for role, handle in found.items()}
+        facts = handles.public_facts(self.workspace, self.params)
+        keys = {"seal:" + name: keyring.seal_key(context) for name, context in seal_contexts(facts).items()}
+        keys["split"] = keyring.split_key(facts.population)
+        self.outcome = self._confine(staging, scratch, paths=self.raw, keys=keys, facts={"facts": asdict(facts)})
+
+    def _release(self, staging: Path, scratch: Path) -> None:
+        keyring, facts = Keyring.load(self.project), broker.read_facts(self.workspace)
+        self.ledger = broker.open_ledger(self.project, public=facts.public)
+        self.orders = broker.take_orders(
+            self.stage, self.graph, params=self.params, facts=facts, ledger=self.ledger, workspace=self.workspace
+        )
+        for order in self.orders:
+            if order.status == "committed":
+                broker.replay(order, project=self.project, staging=staging)
+            elif order.status == "none":
+                broker.write_none(order, facts=facts, staging=staging)
+        pending = [order for order in self.orders if order.pending]
+        if not pending:
+            return
+        keys = {"seal:" + name: keyring.seal_key(context) for name, context in seal_contexts(facts).items()}
+        keys |= {"noise:" + order.out: keyring.noise_key(order.release_id, scratch=facts.public) for order in pending}
+        releases = {order.out: {"id": order.release_id} for order in pending}
+        self.outcome = self._confine(staging, scratch, keys=keys, facts={"facts": asdict(facts), "releases": releases})
+        for order in pending:
+            broker.settle(order, project=self.project, ledger=self.ledger, staging=staging)
+
+    def _open(self, staging: Path, scratch: Path) -> None:
+        self.outcome = self._confine(staging, scratch, facts=self._public_facts())
+
+    def _public_facts(self) -> Mapping[str, Any]:
+        """What the report page tells about the budget and the boundary; only that stage is given it."""
+        if self.stage.name != "report":
+            return {}
+        from stages.boundary.audit import audit
+
+        return {"audit": [asdict(row) for row in audit(self.workspace).stages], "budget": broker.budget(self.project, self.workspace)}
+
+    def _confine(self, staging: Path, scratch: Path, **given: Any) -> Outcome:
+        deps = {dep: self._resolve(dep) for dep in self.stage.deps}
+        extra: Mapping[str, Path] = given.pop("paths", {})
+        outs = {out: staging / out for out in self.stage.outs}
+        for path in outs.values():
+            path.parent.mkdir(parents=True, exist_ok=True)
+        visit = Visit(
+            stage=self.stage.name,
+            zone=self.zone,
+            module=registry.stage_module(self.stage.name, self.stage.module),
+            params=self.params,
+            paths={**deps, **extra, **outs},
+            reads=(*deps.values(), *extra.values()),
+            staging=staging,
+            scratch=scratch,
+            watch=self.watched(),
+            **given,
+        )
+        return confine(
+            visit, project=self.project, workspace=self.workspace, layers=self.layers, canary=canary(self.project), listen=self.listen
+        )
+
+    def watched(self) -> tuple[Path, ...]:
+        """Where records are: the recorder tells whether any of it was opened."""
+        places = [*handles.raw_paths(self.project), self.workspace / "data/raw", self.workspace / "data/sealed"]
+        return tuple(path for path in places if path.exists())
+
+    def _resolve(self, dep: str) -> Path:
+        """The real place of a dep, which must be the declared one: a link could lead to records."""
+        declared, real = self.workspace / dep, (self.workspace / dep).resolve()
+        if not real.exists():
+            raise BoundaryError(f"stage '{self.stage.name}': dep '{dep}' does not exist: run `dvc repro`")
+        if real != declared:
+            raise BoundaryError(f"stage '{self.stage.name}': dep '{dep}' is a link: replace it by the file itself")
+        return real
+
+    @contextmanager
+    def _folders(self) -> Iterator[tuple[Path, Path]]:
+        """Staging for the outs and a private TMPDIR, both gone afterwards.
+
+        What a release stage stages is small and goes to tmpfs. A sensitive stage stages ciphertext, as large as the data:
+        it goes to the workspace's own file system, so that memory does not grow with the number of records.
+        """
+        memory = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
+        beside = self.workspace / ".airlock"
+        beside.mkdir(exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix="staging-", dir=memory if self.zone == "release" else beside))
+        scratch = Path(tempfile.mkdtemp(prefix="airlock-", dir=memory))
+        try:
+            yield staging, scratch
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def load_graph(workspace: Path) -> zones.Graph:
+    """The stages of the working tree."""
+    try:
+        return zones.parse((workspace / "dvc.yaml").read_text(), (workspace / "params.yaml").read_text())
+    except FileNotFoundError as error:
+        raise BoundaryError(f"{Path(str(error.filename)).name} is missing: run from the project's top folder") from None
+
+
+def run_stage(name: str, *, workspace: Path, listen: Callable[[Mapping[str, Any]], None] = lambda event: None) -> Path:
+    """Run one stage behind the wall; see the module's first lines for the order of events."""
+    return Run(name, workspace=workspace, listen=listen)()

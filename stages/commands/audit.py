@@ -1,0 +1,75 @@
+"""`airlock audit`: who could read records, who did, and what came out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from stages.boundary.audit import Audit, Row
+
+
+def command(
+    rev: str = typer.Option(None, "--rev", help="Audit this commit instead of the workspace."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    graph: bool = typer.Option(False, "--graph", help="Print the boundary as a Mermaid graph."),
+    svg: Path = typer.Option(None, "--svg", help="Write the boundary as an SVG picture to this file."),
+) -> None:
+    """Show which stages could read records, which did, and what each released. Exit 1 if the boundary does not hold.
+
+    Example: airlock audit --rev HEAD
+    """
+    import json
+    from dataclasses import asdict
+
+    from stages.boundary.audit import audit
+    from stages.boundary.custody import custody_problems
+
+    answer = audit(Path.cwd(), rev)
+    problems = [*answer.problems, *([] if rev else custody_problems(Path.cwd()))]
+    if graph or svg:
+        _draw(svg)
+    elif as_json:
+        document = {"source": answer.source, "holds": not problems, "problems": problems, "stages": [asdict(row) for row in answer.stages]}
+        typer.echo(json.dumps(document, indent=1))
+    else:
+        _show(answer, problems)
+    raise typer.Exit(1 if problems else 0)
+
+
+def _draw(svg: Path | None) -> None:
+    from stages.boundary.graph import mermaid, picture
+    from stages.boundary.runner import load_graph
+
+    stages = load_graph(Path.cwd())
+    if svg:
+        svg.write_text(picture(stages))
+        typer.echo(f"written to {svg}")
+    else:
+        typer.echo(mermaid(stages))
+
+
+def _show(answer: Audit, problems: list[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"Boundary of the {answer.source}" if answer.source == "workspace" else f"Boundary of commit {answer.source}")
+    for heading in ("stage", "zone", "could read\nraw / sealed", "did read\nrecords", "passes", "when", "released", "layers"):
+        table.add_column(heading, no_wrap=heading in ("stage", "zone"))
+    for row in answer.stages:
+        table.add_row(*_cells(row))
+    console = Console(highlight=False)
+    console.print(table)
+    for problem in problems:
+        console.print(f"[red]✗[/red] {problem}")
+    console.print("The boundary [bold red]does not hold[/bold red]." if problems else "[bold green]The boundary holds.[/bold green]")
+
+
+def _cells(row: Row) -> list[str]:
+    could = f"{'yes' if row.could_read_raw else 'no'} / {'yes' if row.could_read_sealed else 'no'}"
+    released = "\n".join(f"{release['mechanism']}: epsilon {release['proven']['epsilon']:.4g} proven" if isinstance(release["proven"]["epsilon"], float)
+                         else f"{release['mechanism']}: {release['proven']['reason']}" for release in row.releases)
+    layers = "all five" if len(row.enforcement) == 5 else ", ".join(row.enforcement) or "-"
+    return [row.name, row.zone, could, row.did_read_records, str(row.passes), row.when, released or "-", layers]

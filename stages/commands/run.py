@@ -1,0 +1,34 @@
+"""`airlock run`: one stage of dvc.yaml, behind the wall."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+
+def command(stage: str = typer.Argument(help="Name of a stage in dvc.yaml.")) -> None:
+    """Run one stage confined to what it declares. DVC calls this; you rarely need to.
+
+    Example: airlock run train
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from stages.boundary.runner import run_stage
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        tasks: dict[str, Any] = {}
+
+        def listen(event: Mapping[str, Any]) -> None:
+            label = str(event["label"])
+            if label not in tasks:
+                tasks[label] = progress.add_task(f"{stage}: {label}", total=event["total"])
+            progress.update(tasks[label], completed=event["done"])
+
+        receipt = run_stage(stage, workspace=Path.cwd(), listen=listen)
+    console.print(f"{stage}: done, receipt {receipt.relative_to(Path.cwd())}", highlight=False)
