@@ -100,7 +100,7 @@ class Run:
         return {"audit": [asdict(row) for row in audit(self.workspace).stages], "budget": broker.budget(self.project, self.workspace)}
 
     def _confine(self, staging: Path, scratch: Path, **given: Any) -> Outcome:
-        deps = {dep: self._resolve(dep) for dep in self.stage.deps}
+        deps = {dep: self._resolve(dep) for dep in (*self.stage.deps, "dvc.yaml", "params.yaml")}
         extra: Mapping[str, Path] = given.pop("paths", {})
         outs = {out: staging / out for out in self.stage.outs}
         for path in outs.values():
