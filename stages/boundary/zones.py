@@ -75,7 +75,7 @@ class Graph:
 
 def overlaps(left: str, right: str) -> bool:
     """Whether one path is the other, or lies inside it."""
-    return left == right or left.startswith(right.rstrip("/") + "/") or right.startswith(left.rstrip("/") + "/")
+    return "." in (left, right) or left == right or left.startswith(right.rstrip("/") + "/") or right.startswith(left.rstrip("/") + "/")
 
 
 def parse(dvc_yaml: str, params_yaml: str) -> Graph:
