@@ -1,0 +1,101 @@
+"""A real workspace for tests: the project's tracked files in an empty folder, its own git, DVC and AIRLOCK_HOME."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """One clone of the project, as a new user would have it."""
+
+    root: Path
+    home: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("LANG", "AIRLOCK_DATA_HOME", "TMPDIR") if name in os.environ}
+        return {
+            **kept,
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "HOME": str(self.home),
+            "AIRLOCK_HOME": str(self.home / "airlock"),
+            "DVC_NO_ANALYTICS": "1",
+            "ITERATIVE_DO_NOT_TRACK": "1",
+            "DVC_GLOBAL_CONFIG_DIR": str(self.home / "dvc"),
+            "DVC_SITE_CACHE_DIR": str(self.home / "dvc-site"),
+            "OMP_NUM_THREADS": "1",
+            "COLUMNS": "200",
+        }
+
+    def run(self, *command: str, check: bool = True, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a command here; with `check`, a failure shows what it printed."""
+        done = subprocess.run(
+            command, cwd=self.root, env={**self.environment, **(environment or {})}, capture_output=True, text=True, check=False, timeout=600
+        )
+        if check and done.returncode != 0:
+            raise AssertionError(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def commit(self, message: str = "Work") -> None:
+        self.run("git", "add", "-A")
+        self.run("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-q", "--allow-empty", "-m", message)
+
+    def edit(self, path: str, old: str, new: str) -> None:
+        file = self.root / path
+        text = file.read_text()
+        assert old in text, f"{old!r} is not in {path}"
+        file.write_text(text.replace(old, new))
+
+
+def make_workspace(folder: Path) -> Workspace:
+    """A fresh clone below `folder`."""
+    root, home = folder / "work", folder / "home"
+    home.mkdir(parents=True)
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in listed.splitlines():
+        if name.startswith(("tests/", "bench/", "receipts/", "data/handles/")) or name == "dvc.lock" or not (ROOT / name).is_file():
+            continue
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, root / name)
+    workspace = Workspace(root, home)
+    workspace.run("git", "init", "-q", "-b", "main")
+    workspace.commit("Clone")
+    return workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    """A fresh clone in which nothing has run."""
+    return make_workspace(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def _finished(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    made = make_workspace(tmp_path_factory.mktemp("finished"))
+    made.run("airlock", "data", "fetch", "wdbc")
+    made.run("dvc", "repro")
+    made.commit("Run the pipeline")
+    return made
+
+
+@pytest.fixture
+def finished(_finished: Workspace, tmp_path: Path) -> Iterator[Workspace]:
+    """A clone in which the embedded default has run and was committed; each test gets a copy of its own."""
+    shutil.copytree(_finished.root, tmp_path / "work", symlinks=True)
+    shutil.copytree(_finished.home, tmp_path / "home", symlinks=True)
+    copy = Workspace(tmp_path / "work", tmp_path / "home")
+    # The raw file moved with its workspace; its bytes and so its fingerprint are the same.
+    copy.run("airlock", "add", "data/raw/wdbc/records.parquet", "--name", "wdbc")
+    yield copy
