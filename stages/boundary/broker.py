@@ -12,7 +12,7 @@ from stages import registry
 from stages.boundary import archive, manifest
 from stages.boundary.canonical import canonical_json, sha256_path
 from stages.boundary.home import Project
-from stages.boundary.ledger import Ledger
+from stages.boundary.ledger import Ledger, Reservation
 from stages.boundary.zones import Graph, Stage
 from stages.errors import BudgetRefused, InputError, ReleaseError
 from stages.params import Params
@@ -27,19 +27,20 @@ class Order:
     plan: Plan
     release_id: str
     status: str  # "none" | "new" | "taken-over" | "committed"
+    manifest: str | None = None  # SHA-256 of the committed release.json
 
     @property
     def pending(self) -> bool:
         return self.status in ("new", "taken-over")
 
 
-def read_facts(workspace: Path) -> Facts:
-    """The public facts that ingest wrote beside the sealed records."""
-    from stages.boundary.seal import facts_of
+def read_facts(workspace: Path) -> tuple[Facts, int | None]:
+    """The public facts that ingest wrote beside the sealed records, and the key generation that sealed them."""
+    from stages.boundary.seal import facts_of, generation_of
 
-    path = workspace / "data/sealed/meta.json"
     try:
-        return facts_of(json.loads(path.read_text()))
+        meta = json.loads((workspace / "data/sealed/meta.json").read_text())
+        return facts_of(meta), generation_of(meta)
     except FileNotFoundError:
         raise InputError("data/sealed/meta.json is missing: run `dvc repro ingest` first") from None
 
@@ -58,8 +59,11 @@ def take_orders(stage: Stage, graph: Graph, *, params: Params, facts: Facts, led
         if out not in stage.outs:
             raise ReleaseError(f"stage '{stage.name}' would release '{out}', which is not among its outs in dvc.yaml")
         release_id = manifest.release_id(plan, facts, upstream)
-        status = "none" if plan.mechanism == "none" else _reserve(plan, release_id, facts, ledger)
-        orders.append(Order(out, plan, release_id, status))
+        if plan.mechanism == "none":
+            orders.append(Order(out, plan, release_id, "none"))
+        else:
+            held = _reserve(plan, release_id, facts, ledger)
+            orders.append(Order(out, plan, release_id, held.status, held.manifest))
     return orders
 
 
@@ -69,13 +73,13 @@ def check_delta(params: Params, facts: Facts) -> None:
         raise InputError(f"release.delta {params.release.delta:g} must be below 1/n = {1 / facts.n:.2g} (n = {facts.n} records is public): lower it in params.yaml")
 
 
-def _reserve(plan: Plan, release_id: str, facts: Facts, ledger: Ledger) -> str:
+def _reserve(plan: Plan, release_id: str, facts: Facts, ledger: Ledger) -> Reservation:
     if plan.public_only and not facts.public:
         raise BudgetRefused(
             f"'{plan.mechanism}' has no finite proof ({plan.proven.reason}): it is refused for private data; "
             f"only a schema with `public: true` may use it"
         )
-    reservation = ledger.reserve(
+    return ledger.reserve(
         facts.population,
         release_id=release_id,
         mechanism=plan.mechanism,
@@ -85,7 +89,6 @@ def _reserve(plan: Plan, release_id: str, facts: Facts, ledger: Ledger) -> str:
         passes=plan.passes,
         public=facts.public,
     )
-    return str(reservation.status)
 
 
 def _upstream(stage: Stage, graph: Graph, workspace: Path) -> list[str]:
@@ -102,7 +105,7 @@ def _upstream(stage: Stage, graph: Graph, workspace: Path) -> list[str]:
 
 def replay(order: Order, *, project: Project, staging: Path) -> None:
     """Put a committed release's archived bytes where the stage would have written them: no read, no charge."""
-    archive.restore(project.archive, order.release_id, staging / order.out)
+    archive.restore(project.archive, order.release_id, staging / order.out, manifest_sha256=order.manifest)
 
 
 def write_none(order: Order, *, facts: Facts, staging: Path) -> None:

@@ -24,6 +24,7 @@ from stages.boundary.ledger import Ledger
 from stages.boundary.publish import publish
 from stages.boundary.sandbox import Outcome
 from stages.boundary.seal import seal_contexts
+from stages.boundary.testimony import describe
 from stages.errors import BoundaryError
 from stages.params import Params, load_params
 from stages.privacy.plan import Facts
@@ -48,6 +49,7 @@ class Run:
         self.outcome: Outcome | None = None
         self.ledger: Ledger | None = None
         self.raw: dict[str, Path] = {}
+        self.fingerprints: dict[str, str] = {}
 
     def __call__(self) -> Path:
         """Run to the end and return the receipt's path."""
@@ -56,19 +58,20 @@ class Run:
         with self._folders() as (staging, scratch):
             {"sensitive": self._sensitive, "release": self._release, "open": self._open}[self.zone](staging, scratch)
             publish(staging, self.stage.outs, self.workspace)
-        return receipts.write(self.workspace, receipts.describe(self), sign)
+        return receipts.write(self.workspace, describe(self), sign)
 
     def _sensitive(self, staging: Path, scratch: Path) -> None:
         keyring = Keyring.load(self.project)
         found = handles.of(self.workspace, self.params.dataset)
         self.raw = {f"raw:{role}": handles.check(self.project, keyring, handle) for role, handle in found.items()}
+        self.fingerprints = {role: handle.fingerprint for role, handle in found.items()}
         facts = handles.public_facts(self.workspace, self.params)
-        keys = {"seal:" + name: keyring.seal_key(context) for name, context in seal_contexts(facts).items()}
-        keys["split"] = keyring.split_key(facts.population)
-        self.outcome = self._confine(staging, scratch, paths=self.raw, keys=keys, facts={"facts": asdict(facts)})
+        keys = _seal_keys(keyring, facts, keyring.generation) | {"split": keyring.split_key(facts.population)}
+        told = {"facts": asdict(facts), "generation": keyring.generation}
+        self.outcome = self._confine(staging, scratch, paths=self.raw, keys=keys, facts=told)
 
     def _release(self, staging: Path, scratch: Path) -> None:
-        keyring, facts = Keyring.load(self.project), broker.read_facts(self.workspace)
+        keyring, (facts, generation) = Keyring.load(self.project), broker.read_facts(self.workspace)
         self.ledger = broker.open_ledger(self.project, public=facts.public)
         self.orders = broker.take_orders(
             self.stage, self.graph, params=self.params, facts=facts, ledger=self.ledger, workspace=self.workspace
@@ -81,7 +84,7 @@ class Run:
         pending = [order for order in self.orders if order.pending]
         if not pending:
             return
-        keys = {"seal:" + name: keyring.seal_key(context) for name, context in seal_contexts(facts).items()}
+        keys = _seal_keys(keyring, facts, generation)
         keys |= {"noise:" + order.out: keyring.noise_key(order.release_id, scratch=facts.public) for order in pending}
         releases = {order.out: {"id": order.release_id} for order in pending}
         self.outcome = self._confine(staging, scratch, keys=keys, facts={"facts": asdict(facts), "releases": releases})
@@ -96,8 +99,9 @@ class Run:
         if self.stage.name != "report":
             return {}
         from stages.boundary.audit import audit
+        from stages.boundary.custody import budget
 
-        return {"audit": [asdict(row) for row in audit(self.workspace).stages], "budget": broker.budget(self.project, self.workspace)}
+        return {"audit": [asdict(row) for row in audit(self.workspace).stages], "budget": budget(self.workspace)}
 
     def _confine(self, staging: Path, scratch: Path, **given: Any) -> Outcome:
         deps = {dep: self._resolve(dep) for dep in (*self.stage.deps, "dvc.yaml", "params.yaml")}
@@ -152,6 +156,11 @@ class Run:
         finally:
             shutil.rmtree(staging, ignore_errors=True)
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _seal_keys(keyring: Keyring, facts: Facts, generation: int | None) -> dict[str, bytes]:
+    contexts = seal_contexts(facts, generation=generation)
+    return {"seal:" + role: keyring.seal_key(context) for role, context in contexts.items()}
 
 
 def load_graph(workspace: Path) -> zones.Graph:

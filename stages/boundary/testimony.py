@@ -39,7 +39,7 @@ def describe(run: Run) -> dict[str, Any]:
         },
         "passes": sum(order.plan.passes for order in run.orders if order.pending),
         "releases": [_release(order, workspace) for order in run.orders if order.plan.mechanism != "none"],
-        "ledger": run.ledger_head(),
+        "ledger": run.ledger.receipt() if run.ledger else None,
     }
 
 

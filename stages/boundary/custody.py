@@ -1,0 +1,63 @@
+"""What only the owner's machine can check: that raw files are still the ones that were added, and the ledger whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stages.boundary import handles, keys, receipts
+from stages.boundary.home import Project, project
+from stages.boundary.keys import Keyring
+from stages.boundary.ledger import Ledger
+from stages.errors import AirlockError
+from stages.params import load_params
+
+
+def custody_problems(workspace: Path) -> list[str]:
+    """Everything wrong with raw files and ledgers, one line each; nothing on a machine that holds neither."""
+    place = project(workspace)
+    if not keys.exist(place):
+        return []
+    return [*_changed_records(workspace, place), *_broken_ledgers(workspace, place)]
+
+
+def _changed_records(workspace: Path, place: Project) -> Iterator[str]:
+    keyring = Keyring.load(place)
+    for folder in sorted((workspace / "data/handles").glob("*")):
+        for handle in handles.of(workspace, folder.name).values():
+            try:
+                handles.check(place, keyring, handle)
+            except AirlockError as error:
+                yield str(error)
+
+
+def _broken_ledgers(workspace: Path, place: Project) -> Iterator[str]:
+    heads: dict[bool, list[tuple[int, str]]] = {}
+    for receipt in receipts.in_workspace(workspace):
+        if not receipt.problem and (head := receipt.body.get("ledger")):
+            heads.setdefault(bool(head["scratch"]), []).append((int(head["sequence"]), str(head["head"])))
+    for scratch, known in heads.items():
+        try:
+            yield from Ledger.open(place.scratch_url if scratch else place.ledger_url, create=False).verify(known)
+        except AirlockError as error:
+            yield str(error)
+
+
+def budget(workspace: Path) -> dict[str, Any] | None:
+    """The population's total for the report page, or None on a machine without its ledger."""
+    place = project(workspace)
+    found = handles.of(workspace, load_params(workspace / "params.yaml").dataset)
+    records = found.get("records")
+    if records is None or not keys.exist(place):
+        return None
+    spent = Ledger.open(place.scratch_url if records.public else place.ledger_url, create=False).spent(records.population)
+    return {
+        "population": records.population,
+        "epsilon": spent.epsilon if math.isfinite(spent.epsilon) else "infinity",
+        "delta": spent.delta,
+        "cap_epsilon": spent.cap_epsilon,
+        "left": spent.left,
+        "scratch": records.public,
+    }
