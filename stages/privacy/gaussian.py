@@ -81,6 +81,8 @@ def _tail(mu: float, epsilon: float) -> Any:
     import mpmath
 
     shift, cut, root = mpmath.mpf(mu) / 2, mpmath.mpf(epsilon) / mpmath.mpf(mu), mpmath.sqrt(2)
+    if cut - shift > 1000:  # below every positive float; mpmath overflows further out
+        return mpmath.mpf(0)
     return (mpmath.erfc((cut - shift) / root) - mpmath.exp(epsilon) * mpmath.erfc((cut + shift) / root)) / 2
 
 
