@@ -1,0 +1,85 @@
+"""Distinctive values, and a search that finds them in any encoding anywhere below a folder."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+
+def values(rows: int, columns: int) -> np.ndarray:
+    """Numbers with twelve random digits, none of which can turn up by chance."""
+    generator = np.random.default_rng(20261116)
+    return np.round(generator.uniform(100_000, 900_000, (rows, columns)), 6)
+
+
+def needles(numbers: Iterable[float]) -> list[bytes]:
+    """Every number as float and integer, either byte order, decimal, hexadecimal and base64 at each alignment."""
+    found: list[bytes] = []
+    for number in map(float, numbers):
+        little = struct.pack("<d", number)
+        binary = [little, little[::-1], struct.pack("<q", round(number * 1e6))]
+        text = [repr(number), f"{number:.6f}", little.hex(), struct.pack("<q", round(number * 1e6)).hex()]
+        shifted = [base64.b64encode(b"\0" * shift + little)[4 if shift else 0 :][:8] for shift in range(3)]
+        found += binary + [item.encode() for item in text if len(item) >= 8] + [item for item in shifted if len(item) == 8]
+    return found
+
+
+class Search:
+    """Looks for many needles at once: each by its first eight bytes, in every window of every file, unpacked too."""
+
+    def __init__(self, wanted: list[bytes]) -> None:
+        self._wanted: dict[int, list[bytes]] = {}
+        for needle in wanted:
+            self._wanted.setdefault(int.from_bytes(needle[:8], "little"), []).append(needle)
+        self._starts = np.array(sorted(self._wanted), dtype=np.uint64)
+
+    def below(self, *folders: Path) -> list[str]:
+        """Files in which a needle stands."""
+        files = [path for folder in folders for path in ([folder] if folder.is_file() else sorted(folder.rglob("*"))) if path.is_file()]
+        return [str(path) for path in files if any(self._in(layer) for layer in layers(path.read_bytes()))]
+
+    def _in(self, data: bytes) -> bool:
+        if len(data) < 8:
+            return False
+        windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(data, np.uint8), 8)
+        for start in range(0, len(windows), 1 << 20):
+            heads = np.ascontiguousarray(windows[start : start + (1 << 20)]).view("<u8").ravel()
+            places = np.searchsorted(self._starts, heads).clip(max=len(self._starts) - 1)
+            for hit in np.flatnonzero(self._starts[places] == heads):
+                if any(data.startswith(needle, start + int(hit)) for needle in self._wanted[int(heads[hit])]):
+                    return True
+        return False
+
+
+def layers(data: bytes) -> Iterator[bytes]:
+    """The bytes themselves, and whatever they unpack to: zlib (git), gzip, Parquet, Arrow."""
+    yield data
+    for unpack in (zlib.decompress, gzip.decompress, _parquet, _arrow):
+        try:
+            yield unpack(data)
+        except (zlib.error, OSError, EOFError, pa.ArrowException, ValueError):
+            continue
+
+
+def _parquet(data: bytes) -> bytes:
+    if data[:4] != b"PAR1":
+        raise ValueError
+    return _plain(pq.read_table(io.BytesIO(data)))
+
+
+def _arrow(data: bytes) -> bytes:
+    return _plain(pa.ipc.open_stream(data).read_all())
+
+
+def _plain(table: pa.Table) -> bytes:
+    return b"".join(bytes(buffer) for column in table.columns for chunk in column.chunks for buffer in chunk.buffers() if buffer is not None)
