@@ -1,0 +1,1 @@
+"""How a ledger's tables came to be, one revision after the other (alembic)."""
