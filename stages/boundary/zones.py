@@ -37,6 +37,7 @@ class Stage:
     remotes: Mapping[str, str | None]
     module: str | None = None
     description: str = ""
+    frozen: bool = False
 
     def reads(self, graph: Graph) -> frozenset[str]:
         """Labels of everything that the wall lets this stage read."""
@@ -142,6 +143,7 @@ def _stage(name: str, body: Mapping[str, Any]) -> Stage:
         remotes=outs,
         module=meta.get("module") if isinstance(meta, dict) else None,
         description=str(body.get("desc") or ""),
+        frozen=bool(body.get("frozen")),
     )
 
 

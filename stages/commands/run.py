@@ -17,8 +17,10 @@ def command(stage: str = typer.Argument(help="Name of a stage in dvc.yaml.")) ->
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from stages.boundary import leash
     from stages.boundary.runner import run_stage
 
+    leash.hold()
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
