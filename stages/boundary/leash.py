@@ -1,0 +1,53 @@
+"""Commands that cannot outlive the process that started them.
+
+The kernel clears a parent-death signal on fork, so every link of a chain asks for it anew: a flow starts `dvc` on a leash,
+`airlock run` takes its own, and the sandbox's processes die with the broker. A SIGKILL anywhere ends everything below it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from stages.boundary.kernel import PR_SET_PDEATHSIG, prctl
+
+HOLDER = "AIRLOCK_LEASH"
+
+
+def leashed(command: Sequence[str]) -> list[str]:
+    """`command`, to be started by this process (and by a thread that waits for it) and to end with it."""
+    return [sys.executable, "-m", "stages.boundary.leash", str(os.getpid()), *command]
+
+
+def hold() -> None:
+    """Die with the process above. Does nothing where no leash was asked for (a shell that is closed may leave its jobs running)."""
+    holder = os.environ.get(HOLDER)
+    if not holder:
+        return
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if not _alive(int(holder)):
+        sys.exit(128 + signal.SIGKILL)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def main() -> None:
+    """Ask for the signal, then become the command: its process id is the one that the links below look for."""
+    parent, command = int(sys.argv[1]), sys.argv[2:]
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(128 + signal.SIGKILL)
+    os.environ[HOLDER] = str(os.getpid())
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main()
