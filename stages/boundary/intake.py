@@ -1,0 +1,146 @@
+"""`airlock add`: take note of a raw file. Counts its records, fingerprints it, and opens its population's account."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from stages.boundary import handles, keys
+from stages.boundary.handles import FOLDER, SCHEMAS, Handle, Registry, Role
+from stages.boundary.home import Project
+from stages.boundary.keys import Keyring
+from stages.boundary.ledger import Ledger
+from stages.errors import InputError, KeysError
+from stages.schema import Schema, check_columns, load_schema
+from stages.tables import Table, open_table
+
+SCRATCH_CAP = (10.0, 1e-5)
+SCRATCH_WHY = "scratch default"
+
+
+@dataclass(frozen=True)
+class Cap:
+    """What a population may spend, if the owner says so when adding it."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class Added:
+    """What `add` did."""
+
+    handle: Handle
+    changed: bool
+    has_cap: bool
+
+
+def add(project: Project, workspace: Path, path: Path, *, name: str, role: Role = "records", cap: Cap | None = None) -> Added:
+    """Add a raw file to a population, or take note that it changed. Its budget is never refilled.
+
+    Raises:
+        InputError: the file, the schema or the name cannot be used; nothing was written.
+        LedgerError: a ledger that must exist is missing.
+    """
+    schema = load_schema(workspace / SCHEMAS / f"{name}.yaml")
+    table = open_table(path)
+    check_columns(table.columns, schema)
+    known = handles.of(workspace, name)
+    if role == "holdout" and "records" not in known:
+        raise InputError(f"'{name}' has no records yet: add them first, then their holdout")
+    n, users = table.count(), _count_users(table, schema) if role == "records" else None
+    fingerprint = _keyring(project, workspace).fingerprint(path)
+    public = schema.public or role == "holdout"
+    handle = Handle(name, name, role, table.format, fingerprint, n, public, users)
+    with handles.changing_registry(project) as registry:
+        _refuse_known(registry, handle, schema)
+        has_cap = _open_account(project, workspace, schema, cap)
+        _enter(registry, handle, path.resolve())
+        handles.write(workspace, handle)
+    return Added(handle, known.get(role) != handle, has_cap)
+
+
+def _count_users(table: Table, schema: Schema) -> int | None:
+    from stages.models.values import as_texts
+
+    if schema.user is None:
+        return None
+    column, seen = schema.user.column, set()
+    for batch in table.batches([column]):
+        seen.update(as_texts(batch.column(column), column).unique().to_pylist())
+    return len(seen - {None})
+
+
+def _keyring(project: Project, workspace: Path) -> Keyring:
+    """Load the keys, or make them for a project's first data. Lost keys are not replaced behind the owner's back."""
+    if keys.exist(project):
+        return Keyring.load(project)
+    if any(not handle.public for handle in _all_handles(workspace)):
+        raise KeysError(
+            "this project has private data but its keys are not on this machine: run `airlock keys restore FILE` with your backup"
+        )
+    return Keyring.create(project)
+
+
+def _all_handles(workspace: Path) -> Iterator[Handle]:
+    for folder in sorted((workspace / FOLDER).glob("*/")):
+        yield from handles.read_folder(folder).values()
+
+
+def _open_account(project: Project, workspace: Path, schema: Schema, cap: Cap | None) -> bool:
+    """Open the population's ledger and set its first cap; say whether it has one.
+
+    A new ledger is a fresh start, so it is made only where no private population could have spent from a lost one.
+    """
+    if schema.public:
+        ledger = Ledger.open(project.scratch_url, create=True, scratch=True)
+        if cap is None and ledger.cap(schema.name) is None:
+            ledger.set_cap(schema.name, *SCRATCH_CAP, who="airlock", why=SCRATCH_WHY)
+    else:
+        ledger = Ledger.open(project.ledger_url, create=not _names_private_data(project, workspace))
+    if cap is not None:
+        ledger.set_cap(schema.name, cap.epsilon, cap.delta, who=getpass.getuser(), why="set by airlock add")
+    return ledger.cap(schema.name) is not None
+
+
+def _names_private_data(project: Project, workspace: Path) -> bool:
+    """Whether a handle, the registry or a receipt names private data: then a ledger must exist already."""
+    if any(not handle.public for handle in _all_handles(workspace)):
+        return True
+    if any(not entry["public"] for entry in handles.load_registry(project).populations.values()):
+        return True
+    return any(_spent_real_budget(path) for path in (workspace / "receipts").glob("*/*.json"))
+
+
+def _spent_real_budget(receipt: Path) -> bool:
+    try:
+        ledger = json.loads(receipt.read_text())["body"].get("ledger")
+    except (ValueError, KeyError, AttributeError):
+        return False  # not a receipt: the audit tells
+    return bool(ledger) and not ledger.get("scratch")
+
+
+def _refuse_known(registry: Registry, handle: Handle, schema: Schema) -> None:
+    owner = registry.fingerprints.get(handle.fingerprint)
+    if owner is not None and owner != handle.population:
+        raise InputError(f"these records belong to population '{owner}' already: a second name would be a second budget")
+    entry = registry.populations.get(handle.population)
+    if entry and entry["public"] != schema.public:
+        was = "public" if entry["public"] else "private"
+        raise InputError(f"population '{handle.population}' was added as {was} and stays so: use another name")
+    other = "holdout" if handle.role == "records" else "records"
+    if not schema.public and entry and handle.fingerprint in entry.get("seen", {}).get(other, []):
+        raise InputError("private records and a public holdout cannot be the same file: a holdout is declared public as a whole")
+
+
+def _enter(registry: Registry, handle: Handle, path: Path) -> None:
+    public = handle.public if handle.role == "records" else registry.populations[handle.population]["public"]
+    entry = registry.populations.setdefault(handle.population, {"public": public})
+    entry[handle.role] = str(path)
+    seen = entry.setdefault("seen", {}).setdefault(handle.role, [])
+    if handle.fingerprint not in seen:
+        seen.append(handle.fingerprint)
+    registry.fingerprints[handle.fingerprint] = handle.population

@@ -1,0 +1,84 @@
+"""Room 1: check raw records against their schema, split them by a key, seal them. One pass; memory does not grow with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stages.boundary.canonical import canonical_json
+from stages.boundary.handles import Handle, facts_of, read_folder
+from stages.boundary.room import Room
+from stages.boundary.seal import FILES, META, ROWS, SealedWriter, meta_of
+from stages.errors import InputError
+from stages.models.encoding import encode, pack
+from stages.schema import Schema, check_columns, load_schema
+from stages.sensitive.users import Users
+from stages.splits import Split, plan_split
+from stages.tables import open_table
+
+OTHER_NUMBER = "the {role} of '{name}' are not as many as when they were added: run `airlock add` again"
+
+
+def main(room: Room) -> None:
+    """Seal the records (and a public holdout, if there is one), and say publicly what is known without looking at them."""
+    name = room.params.dataset
+    schema = load_schema(room.path(f"data/schemas/{name}.yaml"))
+    found = read_folder(room.path(f"data/handles/{name}"))
+    facts = facts_of(found, schema, room.params)
+    holdout = found.get("holdout")
+    split = plan_split(room.params, schema, n=found["records"].n, n_file=holdout.n if holdout else None)
+    folder = room.path("data/sealed")
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        train, held = (stack.enter_context(_writer(room, folder, schema, role)) for role in FILES)
+        for first_row, batch in _encoded(room, schema, found["records"]):
+            _divide(batch, split, first_row, room.keys["split"], train, held)
+        if split.source == "file" and holdout:
+            for _, batch in _encoded(room, schema, holdout):
+                held.write(batch)
+    meta = meta_of(facts, generation=room.facts.get("generation"))
+    (folder / META).write_bytes(canonical_json(meta) + b"\n")
+
+
+def _writer(room: Room, folder: Path, schema: Schema, role: str) -> SealedWriter:
+    return SealedWriter(folder / FILES[role], room.keys[f"seal:{role}"], rows=ROWS[schema.kind])
+
+
+def _divide(batch: pa.RecordBatch, split: Split, first_row: int, key: bytes, train: SealedWriter, held: SealedWriter) -> None:
+    mask = pa.array(split.held_out(first_row, batch.num_rows, key))
+    held.write(batch.filter(mask))
+    train.write(batch.filter(pc.invert(mask)))
+
+
+def _encoded(room: Room, schema: Schema, handle: Handle) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Encode one raw file batch by batch, each with the number of records before it."""
+    table = open_table(room.path(f"raw:{handle.role}"))
+    check_columns(table.columns, schema)
+    users = Users(schema.user, room.keys["split"]) if schema.user else None
+    counts: Counter[str] = Counter()
+    classes: set[int] = set()
+    row = 0
+    for raw in table.batches([*schema.sources, schema.label.column]):
+        if row + raw.num_rows > handle.n:
+            raise InputError(OTHER_NUMBER.format(role=handle.role, name=handle.name))
+        encoded = encode(raw, schema, first_row=row)
+        numbers = None
+        if users:
+            numbers, encoded = users.bound(raw.column(users.column), encoded, first_row=row)
+        counts.update(encoded.counts)
+        classes.update(np.unique(encoded.y[encoded.valid > 0]).tolist())
+        yield row, pack(encoded, user=numbers)
+        row += raw.num_rows
+        room.send({"kind": "progress", "label": f"sealing {handle.role}", "done": row, "total": handle.n})
+    if row != handle.n:
+        raise InputError(OTHER_NUMBER.format(role=handle.role, name=handle.name))
+    # How many values were changed, and whether a class is empty, depends on values: the owner's log only.
+    room.note(
+        f"{handle.role} of '{handle.name}' sealed", counts=dict(counts), classes_found=len(classes), classes=len(schema.label.classes)
+    )
