@@ -1,0 +1,138 @@
+"""The five layers of the wall: which this machine offers, which a stage gets, and what a missing one leaves open."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal
+
+from stages.boundary import capabilities, kernel, landlock, namespaces, seccomp
+from stages.errors import BoundaryError
+
+Enforcement = Literal["strict", "auto", "advisory"]
+
+
+class Layer(StrEnum):
+    """One wall of several; each stops what the others let through."""
+
+    ROOT = "root"
+    NAMESPACES = "namespaces"
+    LANDLOCK = "landlock"
+    CAPABILITIES = "capabilities"
+    SECCOMP = "seccomp"
+
+
+ALL = frozenset(Layer)
+MINIMUM = frozenset({Layer.LANDLOCK, Layer.CAPABILITIES, Layer.SECCOMP})
+
+LEFT_OPEN: dict[Layer, str] = {
+    Layer.ROOT: "Names, sizes and times of files outside the grants can be seen, though none can be opened or changed.",
+    Layer.NAMESPACES: "The command lines of other processes are hidden only by Landlock, and a process that daemonises is ended by the "
+    "launcher instead of the kernel; DataLoader workers are not available.",
+    Layer.LANDLOCK: "A file that the new root shows by mistake can be read and changed.",
+    Layer.CAPABILITIES: "A stage run by root keeps root's powers: mounts, devices, other users' files.",
+    Layer.SECCOMP: "Rarely used system calls reach the kernel, and with them its bugs; sockets of unusual families can be made.",
+}
+
+
+def probe() -> dict[Layer, str]:
+    """What this machine offers, tried for real in a child process: empty if it does, otherwise why not and what to do about it."""
+    return dict(_probe())
+
+
+@functools.cache
+def _probe() -> tuple[tuple[Layer, str], ...]:
+    inside, root = _try(_separate), _try(_enter_new_root)
+    return (
+        (Layer.ROOT, root and f"no new root ({root}): {_namespace_remedy()}"),
+        (Layer.NAMESPACES, inside and f"no namespaces ({inside}): {_namespace_remedy()}"),
+        (Layer.LANDLOCK, _landlock_problem()),
+        (Layer.CAPABILITIES, _problem(_try(capabilities.drop), "run Airlock outside this container")),
+        (Layer.SECCOMP, _problem(_try(_filter), "use a kernel with CONFIG_SECCOMP_FILTER on x86_64 or aarch64")),
+    )
+
+
+def choose(enforcement: Enforcement, *, zone: str) -> frozenset[Layer]:
+    """The layers that a stage of this zone gets.
+
+    Raises:
+        BoundaryError: naming the first missing layer that `enforcement` insists on, and the remedy.
+    """
+    problems = probe()
+    offered = frozenset(layer for layer in Layer if not problems[layer])
+    needed = {"strict": ALL, "auto": MINIMUM, "advisory": frozenset()}[enforcement]
+    for layer in Layer:
+        if layer in needed - offered:
+            raise BoundaryError(f"the {zone} stage was not started, layer '{layer}' is missing: {problems[layer]}")
+    return offered
+
+
+def _problem(trouble: str, remedy: str) -> str:
+    return trouble and f"{trouble}: {remedy}"
+
+
+def _landlock_problem() -> str:
+    version = landlock.version()
+    if version >= landlock.OLDEST:
+        return _problem(_try(_restrict), "run Airlock outside this container")
+    if version:
+        return f"Landlock version {version} is too old: use Linux 6.2 or newer"
+    return "no Landlock: use Linux 6.2 or newer with `landlock` in the kernel's lsm= list, outside containers that forbid it"
+
+
+def _namespace_remedy() -> str:
+    for path, value, remedy in (
+        ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`"),
+        ("/proc/sys/kernel/unprivileged_userns_clone", "0", "`sysctl kernel.unprivileged_userns_clone=1`"),
+        ("/proc/sys/user/max_user_namespaces", "0", "`sysctl user.max_user_namespaces=10000`"),
+    ):
+        if os.path.exists(path) and Path(path).read_text().strip() == value:
+            return f"run {remedy} as root, or run Airlock as root"
+    options = " ".join(f"--security-opt {name}=unconfined" for name in ("seccomp", "apparmor", "systempaths"))
+    return f"in a container, start it with `{options} --cap-add SYS_ADMIN`"
+
+
+def _separate() -> None:
+    """A fresh /proc can only be mounted by a process of the new pid namespace: hence the second child."""
+    namespaces.separate()
+    if trouble := _try(lambda: namespaces.hide_host([])):
+        raise OSError(0, trouble)
+
+
+def _enter_new_root() -> None:
+    namespaces.separate()
+    plan = {"mounts": [], "links": [], "hidden": [], "scratch": "/tmp", "cwd": "/", "marks": [], "recorder": -1, "proc_writable": False}
+    if trouble := _try(lambda: namespaces.new_root(plan)):
+        raise OSError(0, trouble)
+
+
+def _restrict() -> None:
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    landlock.restrict([("/", landlock.READ_DIR)])
+
+
+def _filter() -> None:
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    seccomp.install(seccomp.build(kernel.ARCHITECTURE, new_root=False))
+
+
+def _try(action: Callable[[], None]) -> str:
+    """Do it in a child process; empty if it went well, otherwise why not."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            action()
+            os._exit(0)
+        except OSError as error:
+            os.write(writer, str(error.strerror).encode())
+        finally:
+            os._exit(1)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        answer = pipe.read().decode()
+    _, status = os.waitpid(child, 0)
+    return "" if status == 0 else answer or f"a trial ended with status {status}"

@@ -1,0 +1,195 @@
+"""What a stage read, as the kernel saw it, from outside the sandbox.
+
+As root: fanotify on the sandbox's own mounts. Nobody else has those mounts, so every open is the stage's, and there is no other
+way in: nothing can be missed.
+
+Otherwise: inotify on the watched files themselves. It needs no privilege, and unlike strace or seccomp notifications it
+cannot be deceived by a path that changes while it is being looked at. It does not tell who opened a file, so an open of
+something that was not even granted makes the answer unknown, never "no" and never a false "yes".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from stages.boundary import kernel
+from stages.boundary.grants import Grants
+from stages.boundary.layers import Layer
+
+_BUFFER = 1 << 14
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Recorder(Protocol):
+    """Watches paths while a stage runs.
+
+    Attributes:
+        name: what recorded, for the receipt.
+        descriptor: readable when there is something to `drain`; -1 if never.
+        marks: whether the launcher must mark the sandbox's mounts with the descriptor.
+    """
+
+    name: str
+    descriptor: int
+    marks: bool
+
+    def drain(self) -> None:
+        """Take in what has happened so far."""
+
+    def reads(self) -> tuple[str, ...] | None:
+        """The watched paths that were opened, or None: unknown."""
+
+    def close(self) -> None:
+        """Stop watching."""
+
+
+def record(watch: Sequence[Path], grants: Grants, layers: frozenset[Layer]) -> Recorder:
+    """The best recorder on offer here."""
+    try:
+        if Layer.ROOT in layers:
+            return Fanotify(watch)
+    except OSError:
+        pass  # not root, or a kernel without it
+    try:
+        return Inotify(watch, grants)
+    except OSError as error:
+        return Blind(f"unknown (inotify: {error.strerror}; raise fs.inotify.max_user_watches)")
+
+
+def files(paths: Iterable[Path]) -> Iterator[tuple[Path, Path]]:
+    """Every file and folder at or below each path, with the path it belongs to."""
+    for path in paths:
+        yield path, path
+        for folder, folders, names in os.walk(path):
+            for name in (*folders, *names):
+                yield Path(folder, name), path
+
+
+class Fanotify:
+    """Every open through the mounts of the sandbox."""
+
+    name = "fanotify"
+    marks = True
+
+    _QUIET = 0x1 | 0x2 | 0x10 | 0x20  # close on exec, non-blocking, unlimited queue and marks
+    _EVENT = struct.Struct("<IBBHQii")
+
+    def __init__(self, watch: Sequence[Path]) -> None:
+        self._watched = {_identity(os.stat(file)): str(path) for file, path in files(watch) if file.exists()}
+        self._opened: set[str] = set()
+        self.descriptor = kernel.syscall("fanotify_init", self._QUIET, os.O_RDONLY | os.O_CLOEXEC | os.O_LARGEFILE)
+
+    def drain(self) -> None:
+        for event in _events(self.descriptor):
+            for offset in range(0, len(event), self._EVENT.size):
+                *_, opened, _pid = self._EVENT.unpack_from(event, offset)
+                self._note(opened)
+
+    def _note(self, opened: int) -> None:
+        if opened >= 0:
+            path = self._watched.get(_identity(os.fstat(opened)))
+            os.close(opened)
+            if path:
+                self._opened.add(path)
+
+    def reads(self) -> tuple[str, ...]:
+        self.drain()
+        return tuple(sorted(self._opened))
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+class Inotify:
+    """Every open of the watched files, by whomever."""
+
+    name = "inotify"
+    marks = False
+
+    _OPEN, _OVERFLOW, _FOLDER, _DONT_FOLLOW = 0x20, 0x4000, 0x40000000, 0x02000000
+    _HEADER = struct.Struct("<iIII")
+
+    def __init__(self, watch: Sequence[Path], grants: Grants) -> None:
+        self._granted = tuple(path.resolve() for path in (*grants.read, *grants.execute, *grants.write))
+        self._opened: set[str] = set()
+        self._unknown = False
+        self._watched: dict[int, tuple[Path, Path]] = {}
+        self.descriptor = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        try:
+            for file, path in files(watch):
+                number = _checked(_libc.inotify_add_watch(self.descriptor, os.fsencode(file), self._OPEN | self._DONT_FOLLOW))
+                self._watched[number] = (file, path)
+        except OSError:
+            self.close()
+            raise
+
+    def drain(self) -> None:
+        for data in _events(self.descriptor):
+            offset = 0
+            while offset < len(data):
+                number, mask, _, length = self._HEADER.unpack_from(data, offset)
+                self._note(number, mask)
+                offset += self._HEADER.size + length
+
+    def _note(self, number: int, mask: int) -> None:
+        if mask & self._OVERFLOW:
+            self._unknown = True
+        elif mask & self._OPEN and not mask & self._FOLDER:
+            file, path = self._watched[number]
+            if any(file.resolve().is_relative_to(granted) for granted in self._granted):
+                self._opened.add(str(path))
+            else:
+                self._unknown = True
+                self.name = "inotify: some process opened a watched file that the stage was not granted"
+
+    def reads(self) -> tuple[str, ...] | None:
+        self.drain()
+        return None if self._unknown else tuple(sorted(self._opened))
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+class Blind:
+    """Nothing watches."""
+
+    descriptor = -1
+    marks = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def drain(self) -> None:
+        """Nothing to take in."""
+
+    def reads(self) -> None:
+        return None
+
+    def close(self) -> None:
+        """Nothing to stop."""
+
+
+def _events(descriptor: int) -> Iterator[bytes]:
+    while True:
+        try:
+            data = os.read(descriptor, _BUFFER)
+        except BlockingIOError:
+            return
+        yield data
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result

@@ -1,0 +1,203 @@
+"""Run one program behind the wall: `run` starts the launcher, watches, and tells how it ended and what was read."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from stages.boundary import kernel
+from stages.boundary.blueprint import Blueprint, draw
+from stages.boundary.grants import Grants, python_grants
+from stages.boundary.launcher import HOLE
+from stages.boundary.layers import Layer
+from stages.boundary.recorder import Recorder, record
+from stages.errors import BoundaryError, StageFailed
+
+__all__ = ["Grants", "Outcome", "python_grants", "run"]
+
+_LAUNCH = "import sys; sys.path.insert(0, sys.argv[1]); from stages.boundary.launcher import main; sys.exit(main())"
+_CODE = Path(__file__).resolve().parents[2]
+_PATIENCE = 10.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a confined run ended.
+
+    Attributes:
+        returncode: exit status of the program, or 128 + the signal that ended it.
+        layers: what was in force, each tried inside before the program started.
+        reads: which watched paths were opened; None is unknown.
+        recorder: what watched, or why nothing did.
+    """
+
+    returncode: int
+    layers: frozenset[Layer]
+    reads: tuple[str, ...] | None
+    recorder: str
+
+
+def run(
+    argv: Sequence[str],
+    grants: Grants,
+    layers: frozenset[Layer],
+    *,
+    pass_fds: Mapping[int, int],
+    stdout: IO[bytes] | int | None,
+    stderr: IO[bytes] | int | None,
+    cwd: Path,
+    scratch: Path,
+    watch: Sequence[Path] = (),
+    timeout: float | None = None,
+    on_start: Callable[[int], None] | None = None,
+) -> Outcome:
+    """Run `argv` with nothing but `grants`, to its end; everything it started is gone when this returns.
+
+    Args:
+        argv: the program, by its absolute path, and its arguments.
+        grants: all that it may touch.
+        layers: the layers to raise, from `layers.choose`.
+        pass_fds: descriptors to hand over, child's number to ours; all others are closed.
+        stdout: as for subprocess.
+        stderr: as for subprocess.
+        cwd: working folder.
+        scratch: its private, empty TMPDIR and HOME.
+        watch: files and folders whose opening is to be recorded.
+        timeout: seconds until it is ended by force.
+        on_start: called with the process id of the launcher once the program runs behind the wall.
+
+    Raises:
+        BoundaryError: if a wall could not be raised or did not hold; the program was not started.
+        StageFailed: after `timeout`.
+    """
+    _check_canary(grants, layers)
+    blueprint = draw(grants, layers, scratch, kernel.ARCHITECTURE)
+    recorder = record(watch, grants, layers)
+    report, ours = os.pipe()
+    try:
+        plan = _plan(argv, grants, layers, blueprint, recorder) | {
+            "cwd": str(cwd.resolve()),
+            "descriptors": dict(pass_fds),
+            "environment": _environment(grants, scratch.resolve()),
+            "report": ours,
+            "scratch": str(scratch.resolve()),
+        }
+        process = _launch(plan, stdout, stderr)
+        os.close(ours)
+        ours = -1
+        try:
+            returncode = _watch(process, report, recorder, timeout, on_start)
+        finally:
+            _end(process)
+        return Outcome(returncode, layers, recorder.reads(), recorder.name)
+    finally:
+        recorder.close()
+        os.close(report)
+        if ours >= 0:
+            os.close(ours)
+
+
+def _check_canary(grants: Grants, layers: frozenset[Layer]) -> None:
+    """A canary that cannot be read outside either proves nothing."""
+    if not layers & {Layer.ROOT, Layer.LANDLOCK}:
+        return
+    if grants.canary is None or not grants.canary.is_file() or not os.access(grants.canary, os.R_OK):
+        raise BoundaryError("the canary is not a readable file: nothing would show that the wall holds; run `airlock doctor`")
+
+
+def _plan(argv: Sequence[str], grants: Grants, layers: frozenset[Layer], blueprint: Blueprint, recorder: Recorder) -> dict[str, Any]:
+    mounts = list(blueprint.mounts)
+    return {
+        "argv": list(argv),
+        "canary": str(grants.canary) if layers & {Layer.ROOT, Layer.LANDLOCK} else "",
+        "filter": blueprint.filter,
+        "hidden": list(blueprint.hidden),
+        "layers": [str(layer) for layer in layers],
+        "links": list(blueprint.links),
+        "marks": _with_submounts([path for path, _, _ in mounts]) if recorder.marks else [],
+        "mounts": mounts,
+        "proc_writable": bool(grants.devices),
+        "recorder": recorder.descriptor,
+        "rules": list(blueprint.rules),
+    }
+
+
+def _with_submounts(paths: list[str]) -> list[str]:
+    """A mark holds for one mount; folders may have others below."""
+    with open("/proc/self/mountinfo") as file:
+        points = [line.split()[4].encode().decode("unicode_escape") for line in file]
+    return [*paths, *(point for point in points if any(point.startswith(path + "/") for path in paths))]
+
+
+def _environment(grants: Grants, scratch: Path) -> dict[str, str]:
+    private = {"HOME": str(scratch), "TMPDIR": str(scratch), "XDG_CACHE_HOME": str(scratch / ".cache")}
+    return {**grants.environment, **private}
+
+
+def _launch(plan: dict[str, Any], stdout: IO[bytes] | int | None, stderr: IO[bytes] | int | None) -> subprocess.Popen[bytes]:
+    keep = {plan["report"], *plan["descriptors"].values()} | ({plan["recorder"]} if plan["marks"] else set())
+    command = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(_CODE)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stdout, stderr=stderr, pass_fds=tuple(keep), env={}, cwd="/")
+    data = marshal.dumps(plan)
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):  # it ended at once: its status tells
+        process.stdin.write(len(data).to_bytes(4, "little") + data)
+        process.stdin.flush()  # and left open: its end is the launcher's signal to stop
+    return process
+
+
+def _watch(
+    process: subprocess.Popen[bytes], report: int, recorder: Recorder, timeout: float | None, on_start: Callable[[int], None] | None
+) -> int:
+    deadline = None if timeout is None else time.monotonic() + timeout
+    ended = os.pidfd_open(process.pid)
+    poll = select.poll()
+    for descriptor in (report, recorder.descriptor, ended):
+        if descriptor >= 0:
+            poll.register(descriptor, select.POLLIN)
+    try:
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+            ready = {descriptor for descriptor, _ in poll.poll(left)}
+            if not ready:
+                raise StageFailed(f"the stage was ended after {timeout:g} seconds: give it more time or less work")
+            if report in ready:
+                _check_report(os.read(report, 4096).decode(errors="replace"))
+                poll.unregister(report)
+                if on_start:
+                    on_start(process.pid)
+            if recorder.descriptor in ready:
+                recorder.drain()
+            if ended in ready and report not in ready:
+                return process.wait()
+    finally:
+        os.close(ended)
+
+
+def _check_report(problem: str) -> None:
+    """The launcher says what went wrong, or closes the pipe without a word when the program starts."""
+    if problem.startswith(HOLE):
+        raise BoundaryError(f"the wall has a hole, {problem.removeprefix(HOLE)}: the stage was not started; see `airlock doctor`")
+    if problem:
+        raise BoundaryError(f"the sandbox could not be set up, {problem}: run `airlock doctor`")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Close the launcher's stdin: it ends the stage and all its children, then itself."""
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+    try:
+        process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
