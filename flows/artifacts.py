@@ -1,0 +1,77 @@
+"""What a run shows on the Prefect server: the boundary, the budget, the metrics and the way to the report. All of it is public."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from prefect.artifacts import create_link_artifact, create_table_artifact
+
+from stages.boundary import budget
+from stages.boundary.audit import Row, audit
+from stages.boundary.home import project
+from stages.params import load_params
+
+REPORT = "data/report/report.html"
+REPORT_URL = "AIRLOCK_REPORT_URL"
+
+
+def show_boundary(workspace: Path) -> None:
+    """The audit and the budget; also of a run that failed."""
+    found = audit(workspace)
+    verdict = "The boundary holds." if found.holds else "The boundary does not hold: " + "; ".join(found.problems)
+    create_table_artifact(table=[_row(row) for row in found.stages], key="boundary", description=verdict)
+    create_table_artifact(table=[_budget(workspace)], key="budget", description="Privacy budget of the population that this run reads.")
+
+
+def show_results(workspace: Path) -> None:
+    """The metrics and a link to the report."""
+    rows = [{"metric": name, "value": value} for name, value in _metrics(workspace / "data/metrics")]
+    create_table_artifact(table=rows, key="metrics", description="Metrics of this run.")
+    link = os.environ.get(REPORT_URL) or (workspace / REPORT).resolve().as_uri()
+    create_link_artifact(link=link, link_text="report.html", key="report", description="The report of this run.")
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        "stage": row.name,
+        "zone": row.zone,
+        "could read raw": "yes" if row.could_read_raw else "no",
+        "could read sealed": "yes" if row.could_read_sealed else "no",
+        "did read records": row.did_read_records,
+        "passes": row.passes,
+        "layers": ", ".join(row.enforcement),
+    }
+
+
+def _budget(workspace: Path) -> dict[str, Any]:
+    population = load_params(workspace / "params.yaml").dataset
+    spent = budget.ledger_of(project(workspace), workspace, population).spent(population)
+    return {
+        "population": population,
+        "epsilon spent": _figure(spent.epsilon),
+        "at delta": spent.delta,
+        "cap": "none (public data)" if spent.cap_epsilon is None else spent.cap_epsilon,
+        "epsilon left": "no bound" if spent.left is None else _figure(spent.left),
+        "releases": spent.releases,
+    }
+
+
+def _figure(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _metrics(folder: Path) -> Iterator[tuple[str, Any]]:
+    for path in sorted(folder.glob("*.json")):
+        yield from _flat(path.stem, json.loads(path.read_text()))
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _flat(f"{name}.{key}", item)
+    elif isinstance(value, int | float | str):
+        yield name, value

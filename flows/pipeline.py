@@ -1,0 +1,69 @@
+"""The scheduled pipeline. DVC owns the graph and the caching, Prefect the schedule, the limits and the reporting.
+
+What reaches the Prefect server: parameters, names of stages, one-line errors that never quote a record, and the artifacts. Records,
+arrays and keys do not: a flow passes no values between its tasks, and what stages print stays in the owner's log.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+from prefect.concurrency.sync import concurrency
+
+from flows import overrides as parameters
+from flows.artifacts import show_boundary, show_results
+from flows.limits import LEASE_SECONDS, LIMITS, SENSITIVE
+from flows.reproduction import exchange, ordered, reproduce
+from stages.boundary import budget, leash
+from stages.boundary.home import project
+from stages.boundary.runner import load_graph
+from stages.errors import BudgetRefused
+from stages.params import Params
+
+
+@task(name="sensitive side", retries=0, cache_policy=NO_CACHE, persist_result=False)
+def cross(workspace: Path) -> None:
+    """Ingest and release. Never retried: the ledger decides what happens to a release that was cut off, at the next run."""
+    reproduce(workspace, ordered(load_graph(workspace), ("sensitive", "release")), get_run_logger().info, confidential=True)
+
+
+@task(name="open side", retries=2, retry_delay_seconds=2, cache_policy=NO_CACHE, persist_result=False)
+def learn(workspace: Path) -> None:
+    """Train, evaluate and report on released data: free, and so retried."""
+    reproduce(workspace, ordered(load_graph(workspace), ("open",)), get_run_logger().info, confidential=False)
+
+
+def require_budget(workspace: Path, params: Params) -> None:
+    """Refuse a run that the ledger would refuse, before any stage starts, in the ledger's own words."""
+    for point in budget.price(project(workspace), workspace, params, budget.read_sweep([])):
+        if point.objection:
+            raise BudgetRefused(point.objection)
+
+
+@flow(name="pipeline", persist_result=False)
+def pipeline(overrides: dict[str, Any] | None = None, push: bool = False) -> None:
+    """Bring the whole pipeline up to date.
+
+    Args:
+        overrides: keys of params.yaml and their new values, for instance {"release.epsilon": 0.5}. They are written to
+            params.yaml, as `dvc exp run --set-param` does, once they are known to be valid and affordable.
+        push: whether to send what was released to the DVC remote `released`, for machines of the open side.
+    """
+    leash.hold()
+    workspace, changes = Path.cwd(), overrides or {}
+    parameters.merged(workspace, changes)
+    # A run that outlives its lease goes on: DVC's own lock keeps a second one out, and the release is paid for.
+    with concurrency(LIMITS[SENSITIVE], strict=True, lease_duration=LEASE_SECONDS, raise_on_lease_renewal_failure=False):
+        require_budget(workspace, parameters.merged(workspace, changes))
+        parameters.write(workspace, changes)
+        try:
+            cross(workspace)
+        finally:
+            show_boundary(workspace)
+        if push:
+            exchange(workspace, "push", get_run_logger().info)
+        learn(workspace)
+        show_results(workspace)

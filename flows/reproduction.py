@@ -1,0 +1,98 @@
+"""`dvc` as a child that dies with its flow, and whose words are sorted: some may be told, the rest stay with the owner."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+from stages.boundary.home import project
+from stages.boundary.leash import leashed
+from stages.boundary.zones import Graph
+from stages.errors import StageFailed
+
+Tell = Callable[[str], None]
+
+RUNNING = re.compile(r"Running stage '([^']+)'")
+OWN_WORDS = re.compile(r"^airlock: (.+)$")
+
+
+def ordered(graph: Graph, zones: Sequence[str]) -> list[str]:
+    """The stages of some zones, each after those that it depends on. Frozen ones are the owner's to run."""
+    before = {stage.name: {maker.name for dep in stage.deps for maker in graph.makers(dep)} for stage in graph}
+    names = TopologicalSorter(before).static_order()
+    return [name for name in names if graph.stage(name).zone in zones and not graph.stage(name).frozen]
+
+
+def reproduce(workspace: Path, stages: Sequence[str], tell: Tell, *, confidential: bool) -> None:
+    """Bring `stages` up to date, in the order given; nothing else runs, so an open run can never start a release.
+
+    Args:
+        workspace: the DVC repository.
+        stages: names from dvc.yaml, see `ordered`.
+        tell: takes lines that may go to the Prefect server.
+        confidential: whether records are near. Then only stage names are told; everything goes to the owner's log.
+
+    Raises:
+        StageFailed: with the name of the stage and its one line, which never quotes a record.
+    """
+    _run(["dvc", "repro", "--single-item", *stages], workspace, tell, confidential=confidential)
+
+
+def exchange(workspace: Path, direction: str, tell: Tell) -> None:
+    """`dvc push` or `dvc pull` of what was released; the remote of sealed data is never named here."""
+    _run(["dvc", direction, "--remote", "released"], workspace, tell, confidential=False)
+
+
+def _run(command: Sequence[str], workspace: Path, tell: Tell, *, confidential: bool) -> None:
+    log = project(workspace).log
+    log.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(log / "flow.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    stage, words = "", ""
+    with os.fdopen(descriptor, "a") as record, _child(command, workspace) as child:
+        for line in child.stdout or ():
+            record.write(line)
+            if found := RUNNING.search(line):
+                stage, words = found[1], ""
+                tell(f"stage {stage}")
+            elif found := OWN_WORDS.match(line):
+                words = found[1]
+            elif not confidential and line.strip():
+                tell(line.rstrip())
+    if child.returncode != 0:
+        raise _failure(command, stage, words)
+
+
+@contextmanager
+def _child(command: Sequence[str], workspace: Path) -> Iterator[subprocess.Popen[str]]:
+    """A child in a process group of its own, on a leash; the whole group is ended if the block is left early."""
+    child = subprocess.Popen(
+        leashed(command),
+        cwd=workspace,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        yield child
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        raise
+    finally:
+        child.wait()
+
+
+def _failure(command: Sequence[str], stage: str, words: str) -> StageFailed:
+    if stage and words:
+        return StageFailed(f"stage '{stage}' failed: {words}")
+    name = f"stage '{stage}'" if stage else f"`{' '.join(command[:2])}`"
+    return StageFailed(f"{name} failed; its output is in the owner's log, log/flow.out in AIRLOCK_HOME")

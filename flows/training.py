@@ -1,0 +1,36 @@
+"""The open side alone: fetch what was released, train, evaluate, report. Needs no key, no ledger and no record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+from prefect.concurrency.sync import concurrency
+
+from flows import overrides as parameters
+from flows.artifacts import show_results
+from flows.limits import LEASE_SECONDS, LIMITS, OPEN
+from flows.pipeline import learn
+from flows.reproduction import exchange
+from stages.boundary import leash
+
+
+@flow(name="training", persist_result=False)
+def training(overrides: dict[str, Any] | None = None, pull: bool = True) -> None:
+    """Train from the release that dvc.lock names.
+
+    Args:
+        overrides: keys of the section `train` of params.yaml, for instance {"train.epochs": 500}.
+        pull: whether to fetch the release first, from the DVC remote `released`.
+    """
+    leash.hold()
+    workspace, changes = Path.cwd(), overrides or {}
+    parameters.only(changes, "train")
+    parameters.merged(workspace, changes)
+    with concurrency(LIMITS[OPEN], strict=True, lease_duration=LEASE_SECONDS, raise_on_lease_renewal_failure=False):
+        if pull:
+            exchange(workspace, "pull", print)
+        parameters.write(workspace, changes)
+        learn(workspace)
+        show_results(workspace)
