@@ -24,9 +24,27 @@ _COMMON = {
     "landlock_restrict_self": 446,
 }
 NUMBERS: dict[str, dict[str, int]] = {
-    "x86_64": {"capget": 125, "capset": 126, "pivot_root": 155, "fanotify_init": 300, "fanotify_mark": 301, "seccomp": 317, **_COMMON},
+    "x86_64": {
+        "capget": 125,
+        "capset": 126,
+        "pivot_root": 155,
+        "fanotify_init": 300,
+        "fanotify_mark": 301,
+        "renameat2": 316,
+        "seccomp": 317,
+        **_COMMON,
+    },
     # aarch64 is unverified: the numbers are tested against the kernel's header, no such machine has run them.
-    "aarch64": {"capget": 90, "capset": 91, "pivot_root": 41, "fanotify_init": 262, "fanotify_mark": 263, "seccomp": 277, **_COMMON},
+    "aarch64": {
+        "capget": 90,
+        "capset": 91,
+        "pivot_root": 41,
+        "fanotify_init": 262,
+        "fanotify_mark": 263,
+        "renameat2": 276,
+        "seccomp": 277,
+        **_COMMON,
+    },
 }
 
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_GET_SECCOMP = 1, 38, 21
