@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from stages.privacy import events as vocabulary
 from stages.privacy import gaussian
 from stages.privacy.guarantees import Neighbours
+from stages.privacy.rounding import float_above, root_above
 
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
@@ -92,7 +93,7 @@ def _split(parts: Counter[DpEvent]) -> tuple[float, Counter[DpEvent]]:
             square += count / Fraction(part.noise_multiplier) ** 2
         else:
             others[part] = count
-    return gaussian.root_above(square), others
+    return root_above(square), others
 
 
 def _pure_epsilon(mu: float, others: Counter[DpEvent]) -> float:
@@ -106,12 +107,7 @@ def _pure_epsilon(mu: float, others: Counter[DpEvent]) -> float:
             total += count * part.sensitivity * Fraction(part.noise_parameter)
         else:
             return math.inf
-    return math.inf if mu > 0 else _float_above(total)
-
-
-def _float_above(number: Fraction) -> float:
-    nearest = float(number)
-    return nearest if Fraction(nearest) >= number else math.nextafter(nearest, math.inf)
+    return math.inf if mu > 0 else float_above(total)
 
 
 def _loss_distribution(mu: float, others: Counter[DpEvent]) -> Any:

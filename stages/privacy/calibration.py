@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from stages.privacy import accounting, gaussian
 from stages.privacy.guarantees import Neighbours
+from stages.privacy.rounding import float_above, root_above
 
 
 def gaussian_mu(epsilon: float, delta: float, draws: int = 0) -> float:
@@ -34,25 +35,19 @@ def split(mu: float, shares: Sequence[float]) -> list[float]:
     if not shares or min(shares) <= 0 or total > 1 + Fraction(len(shares), 2**52):
         raise ValueError(f"shares must be positive and sum to at most 1, got {list(shares)}")
     # Shares like 0.1, 0.2, 0.7 pass 1 by a rounding: they are scaled back, so that the sum is a fact.
-    return [gaussian.root_above(max(total, Fraction(1)) / (Fraction(mu) ** 2 * share)) for share in exact]
+    return [root_above(max(total, Fraction(1)) / (Fraction(mu) ** 2 * share)) for share in exact]
 
 
 def laplace_scale(epsilon: float, sensitivity: float) -> float:
     """Scale of Laplace noise for an L1 sensitivity: sensitivity / epsilon, rounded up."""
     if not 0 < epsilon < math.inf or not 0 < sensitivity < math.inf:
         raise ValueError(f"epsilon and sensitivity must be positive and finite, got {epsilon} and {sensitivity}")
-    return scale_above(Fraction(sensitivity) / Fraction(epsilon))
+    return float_above(Fraction(sensitivity) / Fraction(epsilon))
 
 
 def noise_scale(sensitivity: float | int, multiplier: float) -> float:
     """sensitivity * multiplier, rounded up."""
-    return scale_above(Fraction(sensitivity) * Fraction(multiplier))
-
-
-def scale_above(exact: Fraction) -> float:
-    """The smallest float that is at least `exact`."""
-    nearest = float(exact)
-    return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
+    return float_above(Fraction(sensitivity) * Fraction(multiplier))
 
 
 def sampled_gaussian_multiplier(

@@ -10,11 +10,11 @@ Both inverses ask the same question, `fits`, and answer with floats, so no round
 from __future__ import annotations
 
 import math
-import struct
-from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
+
+from stages.privacy.rounding import least_float
 
 # This part of every delta is kept for the noise sampler's distance from its law (privacy/noise.py: DISTANCE a draw).
 SAMPLING_SHARE = Fraction(1, 2**30)
@@ -35,7 +35,7 @@ def delta_at(mu: float, epsilon: float) -> float:
     """The smallest float delta at which shift `mu` is (epsilon, delta)-DP."""
     if mu == 0 or math.isinf(epsilon):
         return 0.0
-    return 1.0 if math.isinf(mu) else least_float(lambda delta: delta >= 1 or fits(mu, epsilon, delta))
+    return 1.0 if math.isinf(mu) else least_float(lambda delta: delta >= 1 or (delta > 0 and fits(mu, epsilon, delta)))
 
 
 @lru_cache(maxsize=4096)
@@ -51,49 +51,13 @@ def epsilon_at(mu: float, delta: float) -> float:
 @lru_cache(maxsize=4096)
 def mu_at(epsilon: float, delta: float) -> float:
     """The largest float shift that is (epsilon, delta)-DP."""
-    return _previous(least_float(lambda mu: mu > 0 and not fits(mu, epsilon, delta)))
-
-
-def least_float(holds: Callable[[float], bool]) -> float:
-    """The smallest non-negative float for which a monotone predicate holds (it must hold for some float)."""
-    low, high = 0, _order(1.0)
-    if holds(0.0):
-        return 0.0
-    while not holds(_number(high)):
-        low, high = high, high + 2**54
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(_number(middle)) else (middle, high)
-    return _number(high)
-
-
-def root_above(square: Fraction) -> float:
-    """The smallest float whose square is at least `square`; so for square <= mu^2 it never passes mu."""
-    root = math.sqrt(square)
-    while Fraction(root) ** 2 < square:
-        root = math.nextafter(root, math.inf)
-    while root > 0 and Fraction(_previous(root)) ** 2 >= square:
-        root = _previous(root)
-    return root
+    return math.nextafter(least_float(lambda mu: mu > 0 and not fits(mu, epsilon, delta)), 0.0)
 
 
 def _tail(mu: float, epsilon: float) -> Any:
     import mpmath
 
     shift, cut, root = mpmath.mpf(mu) / 2, mpmath.mpf(epsilon) / mpmath.mpf(mu), mpmath.sqrt(2)
-    if cut - shift > 1000:  # below every positive float; mpmath overflows further out
+    if cut - shift > 1000:  # the tail is below every positive float, and mpmath overflows further out
         return mpmath.mpf(0)
     return (mpmath.erfc((cut - shift) / root) - mpmath.exp(epsilon) * mpmath.erfc((cut + shift) / root)) / 2
-
-
-def _previous(number: float) -> float:
-    return math.nextafter(number, 0.0)
-
-
-def _order(number: float) -> int:
-    """Non-negative floats, counted: their bit patterns are in their order."""
-    return int(struct.unpack("<q", struct.pack("<d", number))[0])
-
-
-def _number(order: int) -> float:
-    return float(struct.unpack("<d", struct.pack("<q", order))[0])

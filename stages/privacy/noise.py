@@ -22,6 +22,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
+from stages.privacy.rounding import root_above
+
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 Shape = int | tuple[int, ...]
@@ -100,8 +102,6 @@ def symmetric_gaussian(stream: Stream, scale: float, size: int) -> Integers:
     In Frobenius geometry this noise is isotropic: a shift D costs
     sum_i D_ii^2 / scale^2 + sum_{i<j} D_ij^2 / (scale^2 / 2) = |D|_F^2 / scale^2.
     """
-    from stages.privacy.gaussian import root_above
-
     matrix = np.diag(gaussian(stream, scale, size))
     upper = np.triu_indices(size, 1)
     matrix[upper] = gaussian(stream, root_above(Fraction(scale) ** 2 / 2), len(upper[0]))

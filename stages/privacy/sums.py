@@ -65,6 +65,16 @@ def _squared_norms(rows: Floats) -> Floats:
     return np.asarray((rows * rows).sum(axis=1))
 
 
+def label_rows(labels: NDArray[np.integer], classes: int, *, centred: bool = False) -> Floats:
+    """Class indices as integer rows: one-hot, or centred as classes * one-hot - 1. A null record (label -1) is a row of zeros."""
+    rows = np.zeros((len(labels), classes))
+    present = np.flatnonzero(labels >= 0)
+    rows[present, labels[present]] = 1
+    if centred:
+        rows[present] = classes * rows[present] - 1
+    return rows
+
+
 @dataclass(frozen=True)
 class QuantisedMap:
     """A public linear map as integers: about `values` * 2^-exponent. Columns have norm at most 2^bits."""

@@ -1,0 +1,46 @@
+"""Floats on the safe side: the smallest float above an exact number, and exact searches over floats."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from fractions import Fraction
+
+
+def float_above(exact: Fraction) -> float:
+    """The smallest float that is at least `exact`."""
+    nearest = float(exact)
+    return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
+
+
+def root_above(square: Fraction) -> float:
+    """The smallest float whose square is at least `square`; so for square <= mu^2 it never passes mu."""
+    root = math.sqrt(square)
+    while Fraction(root) ** 2 < square:
+        root = math.nextafter(root, math.inf)
+    while root > 0 and Fraction(math.nextafter(root, 0.0)) ** 2 >= square:
+        root = math.nextafter(root, 0.0)
+    return root
+
+
+def least_float(holds: Callable[[float], bool]) -> float:
+    """The smallest non-negative float for which a monotone predicate holds (it must hold for some float)."""
+    low, high = 0, _order(1.0)
+    if holds(0.0):
+        return 0.0
+    while not holds(_number(high)):
+        low, high = high, high + 2**54
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(_number(middle)) else (middle, high)
+    return _number(high)
+
+
+def _order(number: float) -> int:
+    """Non-negative floats, counted: their bit patterns are in their order."""
+    return int(struct.unpack("<q", struct.pack("<d", number))[0])
+
+
+def _number(order: int) -> float:
+    return float(struct.unpack("<d", struct.pack("<q", order))[0])
