@@ -117,6 +117,12 @@ def audit_tree(tree: Tree) -> Audit:
     return Audit(tree.name, tuple(rows), tuple(problems))
 
 
+def collect(workspace: Path, archive: Path) -> list[Path]:
+    """Bring home the receipts of queued experiments that dvc.lock now speaks of."""
+    lock = _lock(Workspace(workspace))
+    return receipts.collect(workspace, archive, lambda receipt: bool(_matching(receipt.stage, lock.get(receipt.stage), [receipt])))
+
+
 def _receipts(tree: Tree) -> list[Receipt]:
     files = [path for path in tree.files(receipts.FOLDER) if path.endswith(".json")]
     return receipts.read([(path, tree.text(path) or "") for path in files], tree.text(receipts.PINNED) or "")

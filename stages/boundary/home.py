@@ -46,6 +46,11 @@ class Project:
         return self.folder / "archive"
 
     @property
+    def receipts(self) -> Path:
+        """Copies of all receipts, for those whose workspace is gone (queued experiments)."""
+        return self.folder / "receipts"
+
+    @property
     def log(self) -> Path:
         """The owner's log, one JSON-lines file per stage."""
         return self.folder / "log"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,16 +56,38 @@ def pin(workspace: Path, public_key: bytes, *, owner: bool) -> None:
         path.write_text("".join(key + "\n" for key in [*known, line]))
 
 
-def write(workspace: Path, body: Mapping[str, Any], signer: Signer) -> Path:
-    """Sign `body` and put it under receipts/STAGE/."""
+def write(workspace: Path, body: Mapping[str, Any], signer: Signer, *, archive: Path | None = None) -> Path:
+    """Sign `body` and put it under receipts/STAGE/, and a copy into `archive`."""
     document = {"version": VERSION, "key": signer.public_key.hex(), **body}
     signed = {"body": document, "signature": signer.sign(canonical_json(document)).hex()}
-    path = workspace / FOLDER / str(body["stage"]) / f"{sha256_json(document)[:16]}.json"
+    text = json.dumps(signed, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    name = f"{body['stage']}/{sha256_json(document)[:16]}.json"
+    if archive:
+        _put(archive / name, text)
+    return _put(workspace / FOLDER / name, text)
+
+
+def _put(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(signed, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    temporary.write_text(text)
     os.replace(temporary, path)
     return path
+
+
+def collect(workspace: Path, archive: Path, wanted: Callable[[Receipt], bool]) -> list[Path]:
+    """Bring archived receipts that are `wanted` into the workspace.
+
+    A queued experiment runs in a copy of the workspace, and DVC brings home its dvc.lock but not its new files.
+    """
+    pinned = workspace / PINNED
+    keys = pinned.read_text().split() if pinned.exists() else []
+    brought = []
+    for file in sorted(archive.glob("*/*.json")):
+        name = f"{file.parent.name}/{file.name}"
+        if not (workspace / FOLDER / name).exists() and wanted(_read_one(f"{FOLDER}/{name}", file.read_text(), keys)):
+            brought.append(_put(workspace / FOLDER / name, file.read_text()))
+    return brought
 
 
 def read(files: Iterable[tuple[str, str]], pinned: str) -> list[Receipt]:

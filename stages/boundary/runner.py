@@ -58,7 +58,7 @@ class Run:
         with self._folders() as (staging, scratch):
             {"sensitive": self._sensitive, "release": self._release, "open": self._open}[self.zone](staging, scratch)
             publish(staging, self.stage.outs, self.workspace)
-        return receipts.write(self.workspace, describe(self), sign)
+        return receipts.write(self.workspace, describe(self), sign, archive=self.project.receipts)
 
     def _sensitive(self, staging: Path, scratch: Path) -> None:
         keyring = Keyring.load(self.project)

@@ -37,7 +37,7 @@ def describe(run: Run) -> dict[str, Any]:
             "layers": sorted(run.layers),
             "left_open": {str(layer): LEFT_OPEN[layer] for layer in sorted(set(Layer) - run.layers)},
         },
-        "passes": sum(order.plan.passes for order in run.orders if order.pending),
+        "passes": 1 if run.zone == "sensitive" else sum(order.plan.passes for order in run.orders if order.pending),
         "releases": [_release(order, workspace) for order in run.orders if order.plan.mechanism != "none"],
         "ledger": run.ledger.receipt() if run.ledger else None,
     }

@@ -24,9 +24,12 @@ def command(
     import json
     from dataclasses import asdict
 
-    from stages.boundary.audit import audit
+    from stages.boundary.audit import audit, collect
     from stages.boundary.custody import custody_problems
+    from stages.boundary.home import project
 
+    if not rev and (brought := collect(Path.cwd(), project(Path.cwd()).receipts)):
+        typer.echo(f"brought home {len(brought)} receipts of queued experiments: commit receipts/", err=True)
     answer = audit(Path.cwd(), rev)
     problems = [*answer.problems, *([] if rev else custody_problems(Path.cwd()))]
     if graph or svg:
@@ -40,7 +43,7 @@ def command(
 
 
 def _draw(svg: Path | None) -> None:
-    from stages.boundary.graph import mermaid, picture
+    from stages.boundary.graph import mermaid, svg as draw
     from stages.boundary.runner import load_graph
 
     stages = load_graph(Path.cwd())
