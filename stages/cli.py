@@ -6,8 +6,8 @@ import importlib
 import sys
 import traceback
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from stages.errors import AirlockError
 
@@ -47,12 +47,15 @@ def main() -> None:
         sys.exit(app(arguments, standalone_mode=False) or 0)
     except AirlockError as error:
         _fail(str(error), error.exit_code, debug)
-    except click.exceptions.Abort:
+    except TyperException as error:
+        _fail(f"{_words(error)} (see `airlock --help`)", 2, debug)
+    except (typer.Abort, KeyboardInterrupt):
         _fail("stopped", 130, debug)
-    except click.ClickException as error:
-        _fail(f"{error.format_message()} (see `airlock --help`)", 2, debug)
-    except KeyboardInterrupt:
-        _fail("stopped", 130, debug)
+
+
+def _words(error: TyperException) -> str:
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    return " ".join(str(message).split()).rstrip(".")
 
 
 def _fail(message: str, code: int, debug: bool) -> None:

@@ -43,7 +43,7 @@ def command(
 
 
 def _draw(svg: Path | None) -> None:
-    from stages.boundary.graph import mermaid, svg as draw
+    from stages.boundary.graph import mermaid, picture
     from stages.boundary.runner import load_graph
 
     stages = load_graph(Path.cwd())
