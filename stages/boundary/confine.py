@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -12,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from stages.boundary import sandbox
+from stages.boundary import connection, sandbox
 from stages.boundary.home import Project, owner_log
 from stages.boundary.layers import Layer
-from stages.errors import StageFailed
+from stages.errors import AirlockError, StageFailed
 from stages.params import Params
 
 Listener = Callable[[Mapping[str, Any]], None]
@@ -36,6 +37,7 @@ class Visit:
     watch: tuple[Path, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    connection: connection.Exchange | None = None
 
     def request(self) -> bytes:
         """What goes through the pipe: the only way in for keys, and never written down."""
@@ -47,6 +49,7 @@ class Visit:
                 "facts": self.facts,
                 "keys": {name: base64.b64encode(key).decode() for name, key in self.keys.items()},
                 "paths": {name: str(path) for name, path in self.paths.items()},
+                "connected": self.connection is not None,
             }
         ).encode()
 
@@ -76,6 +79,11 @@ def confine(visit: Visit, *, project: Project, workspace: Path, layers: frozense
         threading.Thread(target=_feed, args=(request_write, visit.request()), daemon=True),
         threading.Thread(target=_drain, args=(events_read, hear), daemon=True),
     ]
+    passed = {3: request_read, 4: events_write}
+    if visit.connection:
+        ours, theirs = socket.socketpair()
+        passed[connection.DESCRIPTOR] = theirs.detach()
+        threads.append(threading.Thread(target=_answer, args=(ours, visit.connection, hear), daemon=True))
     # A stage that saw records speaks to the owner only; an open stage may print.
     with _output(visit, project) as output:
         for thread in threads:
@@ -85,7 +93,7 @@ def confine(visit: Visit, *, project: Project, workspace: Path, layers: frozense
                 [sys.executable, "-m", "stages.boundary.enter"],
                 grants,
                 layers,
-                pass_fds={3: request_read, 4: events_write},
+                pass_fds=passed,
                 stdout=output,
                 stderr=output,
                 cwd=workspace,
@@ -94,8 +102,8 @@ def confine(visit: Visit, *, project: Project, workspace: Path, layers: frozense
                 timeout=None,
             )
         finally:
-            os.close(request_read)
-            os.close(events_write)
+            for descriptor in passed.values():
+                os.close(descriptor)
     for thread in threads:
         thread.join()
     if outcome.returncode != 0:
@@ -117,6 +125,17 @@ def _drain(descriptor: int, hear: Listener) -> None:
             hear(json.loads(line))
 
 
+def _answer(ours: socket.socket, exchange: connection.Exchange, hear: Listener) -> None:
+    """If an answer cannot be had, the stage finds the connection closed and fails; the reason is known out here."""
+    with ours, ours.makefile("rwb", buffering=0) as channel:
+        try:
+            connection.answer_over(channel, exchange)
+        except AirlockError as error:
+            hear({"kind": "error", "class": type(error).__name__, "message": str(error), "exit_code": error.exit_code})
+        except Exception as error:  # a cluster may fail in any way; the class is all that may be told
+            hear({"kind": "crash", "class": type(error).__name__, "where": "the cluster"})
+
+
 def _output(visit: Visit, project: Project) -> IO[bytes]:
     if visit.zone == "open":
         return os.fdopen(os.dup(sys.stderr.fileno()), "wb")
@@ -126,7 +145,7 @@ def _output(visit: Visit, project: Project) -> IO[bytes]:
 
 
 def _failure(visit: Visit, outcome: sandbox.Outcome, endings: list[Mapping[str, Any]], project: Project) -> StageFailed:
-    ending = endings[-1] if endings else {"kind": "killed"}
+    ending = endings[0] if endings else {"kind": "killed"}
     if ending["kind"] == "error":
         failure = StageFailed(f"{visit.stage}: {ending['message']}")
         failure.exit_code = int(ending["exit_code"])

@@ -1,6 +1,7 @@
 """The first code that runs inside the sandbox: receive the room, run the stage, report how it ended.
 
-Descriptor 3 brings the request (parameters, facts, paths, keys) and is closed at once; descriptor 4 takes events back.
+Descriptor 3 brings the request (parameters, facts, paths, keys) and is closed at once; descriptor 4 takes events back;
+descriptor 5, where it was granted, is the connection to a cluster.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from stages.boundary import connection
 from stages.boundary.room import Event, Room
 from stages.errors import AirlockError
 from stages.params import Params
@@ -52,7 +54,13 @@ def _room(request: dict[str, Any], send: Any) -> Room:
         keys={name: base64.b64decode(key) for name, key in request["keys"].items()},
         paths={name: Path(path) for name, path in request["paths"].items()},
         send=send,
+        connection=_connection() if request["connected"] else None,
     )
+
+
+def _connection() -> connection.Exchange:
+    os.set_inheritable(connection.DESCRIPTOR, False)
+    return connection.exchange_over(open(connection.DESCRIPTOR, "r+b", buffering=0))
 
 
 def _where(error: BaseException) -> str:

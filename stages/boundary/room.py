@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from stages.boundary.connection import Exchange
 from stages.errors import BoundaryError
 from stages.params import Params
 
@@ -29,6 +30,7 @@ class Room:
         keys: the keys that this one stage needs, by name; never a master key.
         paths: each dep and out declared in dvc.yaml, and where it is inside the sandbox.
         send: passes an event (progress, note) to the broker.
+        connection: the one granted connection, to a cluster (`release.engine: dask`); None for every other stage.
     """
 
     stage: str
@@ -37,6 +39,7 @@ class Room:
     keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     paths: Mapping[str, Path] = field(default_factory=dict)
     send: Callable[[Event], None] = _silent
+    connection: Exchange | None = None
 
     def path(self, declared: str) -> Path:
         """Where a declared dep or out is inside the sandbox."""
