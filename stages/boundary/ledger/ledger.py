@@ -135,7 +135,7 @@ class Ledger:
             if known := book.releases.get(release_id):
                 return self._resume(connection, entries[-1], known, asked)
             refusals.check_terms(asked, book.account(population), scratch=bool(entries[0].details["scratch"]))
-            quote = Quote(book.account(population), (asked,) if asked.charged else ())
+            quote = Quote(book.account(population), (asked,))
             if quote.fits or not asked.charged:
                 self._write(connection, entries[-1], "reserve" if asked.charged else "disclosure", asked, asked.terms())
                 return Reservation(release_id, "new", charged=asked.charged)
@@ -160,10 +160,14 @@ class Ledger:
                 self._write(connection, entries[-1], "commit", known, {"manifest": manifest_sha256})
 
     def quote(self, population: str, releases: Iterable[Release]) -> Quote:
-        """Price further releases without reserving them; those that are known already cost nothing."""
+        """Price further releases without reserving them; those that are known already cost nothing and are left out."""
         book = self._book()
         fresh = (_with_charge(release) for release in releases if release.release_id not in book.releases)
-        return Quote(book.account(population), tuple(release for release in fresh if release.charged))
+        return Quote(book.account(population), tuple(fresh))
+
+    def objection(self, quote: Quote) -> str | None:
+        """Why `reserve` would refuse what was quoted, or None if it would not."""
+        return refusals.objection(quote, scratch=self.scratch)
 
     def spent(self, population: str) -> Spent:
         """The total of everything reserved or committed, and what is left."""

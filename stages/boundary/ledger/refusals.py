@@ -35,6 +35,16 @@ def check_terms(asked: Release, account: Account, *, scratch: bool) -> None:
         )
 
 
+def objection(quote: Quote, *, scratch: bool) -> str | None:
+    """The refusal that these releases would meet, or None."""
+    try:
+        for asked in quote.asked:
+            check_terms(asked, quote.account, scratch=scratch)
+    except BudgetRefused as refusal:
+        return str(refusal)
+    return None if quote.fits else beyond_cap(quote)
+
+
 def beyond_cap(quote: Quote) -> str:
     """The arithmetic of a release that does not fit."""
     cap, largest = quote.account.cap, quote.largest

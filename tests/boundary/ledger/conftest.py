@@ -69,15 +69,15 @@ def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Urls:
         return lambda: f"sqlite:///{tmp_path}/home/{next(numbers)}.db"
     server = request.getfixturevalue("server")
 
-    def database() -> str:
+    def schema() -> str:
         import psycopg
 
-        name = f"{tmp_path.name}_{os.getpid()}_{next(numbers)}".lower().replace("-", "_")
+        name = f"{tmp_path.name}_{os.getpid()}_{next(numbers)}".lower().replace("-", "_")[-60:]
         with psycopg.connect(server, autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"'.encode())
-        return server.replace("/postgres?", f"/{name}?")
+            connection.execute(f'CREATE SCHEMA "{name}"'.encode())
+        return f"{server}&options=-csearch_path%3D{name}"
 
-    return database
+    return schema
 
 
 @pytest.fixture

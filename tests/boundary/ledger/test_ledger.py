@@ -68,7 +68,7 @@ def test_refusal_shows_the_arithmetic_and_its_advice_fits(ledger: Ledger) -> Non
 
 def test_refused_release_writes_nothing(ledger: Ledger) -> None:
     before = ledger.receipt()
-    with pytest.raises(BudgetRefused, match="alone is 3.5"):
+    with pytest.raises(BudgetRefused, match=r"alone is 3\.5"):
         reserve(ledger, "a", 3.5)
     assert ledger.receipt() == before
     assert ledger.release(name("a")) is None
