@@ -8,10 +8,11 @@ the newest generation; a seal says which one it used, so that old ones stay read
 from __future__ import annotations
 
 import hmac
+import json
 import os
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from stages.boundary.home import Project, write_private
 from stages.errors import InputError, KeysError
 
 SIZE = 32
+RESERVED = "reserved.json"
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Keyring:
     masters: tuple[bytes, ...] = field(repr=False)
     scratch: bytes = field(repr=False)
     signer: Signer = field(repr=False)
+    reserved: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     @classmethod
     def load(cls, project: Project) -> Keyring:
@@ -61,7 +64,7 @@ class Keyring:
         """
         older = sorted(_old(project).glob("*.master"), key=lambda path: int(path.stem))
         masters = tuple(_read(path) for path in (*older, project.keys / "master"))
-        return cls(masters, _read(project.keys / "scratch"), signer(project))
+        return cls(masters, _read(project.keys / "scratch"), signer(project), _reserved(project))
 
     @classmethod
     def create(cls, project: Project) -> Keyring:
@@ -102,9 +105,12 @@ class Keyring:
             raise KeysError(f"the seal is of key generation {generation}, which is not here: run `airlock keys restore FILE`")
         return _derive(self.masters[generation - 1], "seal", canonical_json(context))
 
-    def noise_key(self, release_id: str, *, scratch: bool, generation: int | None = None) -> bytes:
-        """Key of one release's noise: from the scratch master for public data, from a generation's master otherwise."""
-        master = self.scratch if scratch else self.masters[(generation or self.generation) - 1]
+    def noise_key(self, release_id: str, *, scratch: bool) -> bytes:
+        """Key of one release's noise: from the scratch master for public data, from a generation's master otherwise.
+
+        A release that was reserved before a rotation keeps its generation: finished later, it must meet the same noise.
+        """
+        master = self.scratch if scratch else self.masters[self.reserved.get(release_id, self.generation) - 1]
         return _derive(master, "noise", release_id.encode())
 
     def split_key(self, population: str) -> bytes:
@@ -128,9 +134,16 @@ def verify(public_key: bytes, data: bytes, signature: bytes) -> bool:
     return True
 
 
-def rotate(project: Project) -> Keyring:
-    """Start a new generation. The old master is kept first, so that a crash in between loses nothing."""
+def rotate(project: Project, unfinished: Iterable[str] = ()) -> Keyring:
+    """Start a new generation. What is kept is written first, so that a crash in between loses nothing.
+
+    Args:
+        project: whose keys.
+        unfinished: ids of releases that were reserved and not committed.
+    """
     keyring = Keyring.load(project)
+    reserved = {**dict.fromkeys(unfinished, keyring.generation), **keyring.reserved}
+    write_private(project.keys / RESERVED, canonical_json(reserved))
     write_private(_old(project) / f"{keyring.generation}.master", keyring.masters[-1])
     write_private(project.keys / "master", secrets.token_bytes(SIZE))
     return Keyring.load(project)
@@ -139,6 +152,11 @@ def rotate(project: Project) -> Keyring:
 def exist(project: Project) -> bool:
     """Whether this project has a master key on this machine."""
     return (project.keys / "master").exists()
+
+
+def _reserved(project: Project) -> dict[str, int]:
+    path = project.keys / RESERVED
+    return {str(release): int(generation) for release, generation in json.loads(path.read_text()).items()} if path.exists() else {}
 
 
 def _old(project: Project) -> Path:
