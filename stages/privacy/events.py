@@ -1,7 +1,7 @@
 """DpEvents as JSON, and every event as a short list of what must be counted.
 
-A multiplier is always noise over sensitivity *under the population's neighbour relation*, so an event needs no
-further word about neighbours: a Gaussian of multiplier z is one of shift 1/z, whatever two records differ in.
+A multiplier is always noise over sensitivity *under the population's neighbour relation*: a Gaussian of multiplier z has shift 1/z,
+whatever two records differ in. For a Poisson sample under replace-one the sensitivity is 2C, C being the largest norm of a contribution.
 """
 
 from __future__ import annotations
@@ -123,8 +123,11 @@ def _gather(event: DpEvent, times: int, found: Counter[DpEvent]) -> None:
             _gather(part, times, found)
     elif name == "SelfComposedDpEvent":
         _gather(event.event, times * event.count, found)
-    elif name == "PoissonSampledDpEvent" and event.sampling_probability == 1:
+    elif name == "PoissonSampledDpEvent" and (event.sampling_probability == 1 or type(event.event).__name__ == "NonPrivateDpEvent"):
         _gather(event.event, times, found)
-    elif times and name != "NoOpDpEvent" and not (name == "PoissonSampledDpEvent" and event.sampling_probability == 0):
+    else:
         to_json(event)
-        found[event] += times
+        if name == "PoissonSampledDpEvent" and type(event.event).__name__ not in ("GaussianDpEvent", "LaplaceDpEvent"):
+            raise ValueError("a Poisson sample must be of one Gaussian or Laplace event: write a step's queries as one of them")
+        if times and name != "NoOpDpEvent" and getattr(event, "sampling_probability", 1) > 0:
+            found[event] += times
