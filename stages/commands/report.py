@@ -83,15 +83,13 @@ def summarise(workspace: Path) -> dict[str, Any]:
 
 
 def _budget(workspace: Path) -> dict[str, Any] | None:
-    from stages.boundary import broker
-    from stages.boundary.home import project
+    from stages.boundary.custody import budget
     from stages.errors import AirlockError
 
     try:
-        known: dict[str, Any] | None = broker.budget(project(workspace), workspace)
+        return budget(workspace)
     except AirlockError:
         return None  # a modeller has the released files and neither keys nor ledger
-    return known
 
 
 def _lines(summary: dict[str, Any]) -> list[str]:

@@ -111,9 +111,8 @@ def heat_map(grid: Sequence[Sequence[float]], *, title: str) -> str:
 def _cell(x: float, y: float, side: float, strength: float) -> str:
     if abs(strength) < 0.01:
         return ""
-    kind, size = "negative" if strength < 0 else "positive", f"{side + 0.2:.1f}"
-    # Cells overlap by a hair, because a renderer leaves light seams between edges that merely touch.
-    return f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{size}" height="{size}" opacity="{abs(strength):.2f}"/>'
+    kind, size = "negative" if strength < 0 else "positive", f"{side:.2f}"
+    return f'<rect class="{kind}" x="{x:.2f}" y="{y:.2f}" width="{size}" height="{size}" opacity="{abs(strength):.2f}"/>'
 
 
 def _legend(top: float, low: float, high: float, largest: float) -> str:

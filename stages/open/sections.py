@@ -105,7 +105,16 @@ def budget(findings: Findings) -> Section | None:
         return None
     spent, cap = findings.budget.get("epsilon"), findings.budget.get("cap_epsilon")
     share = min(max(spent / cap, 0.0), 1.0) if isinstance(spent, int | float) and isinstance(cap, int | float) and cap > 0 else None
-    return {"population": "", "delta": None, "left": None, "scratch": False, **findings.budget, "share": share}
+    return {
+        "population": "",
+        "epsilon": "unknown",
+        "cap_epsilon": None,
+        "delta": None,
+        "left": None,
+        "scratch": False,
+        **findings.budget,
+        "share": share,
+    }
 
 
 def boundary(findings: Findings) -> Section:
