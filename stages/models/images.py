@@ -1,0 +1,175 @@
+"""Feature maps for images: fixed, public filters; nothing is learned and nothing depends on another record.
+
+`hog`: histograms of signed gradient orientations (Dalal and Triggs, CVPR 2005) with soft assignment relu(cos)^3, at two scales.
+`gabor`: moduli of a quadrature Gabor bank at two scales, a first-order scattering transform (Bruna and Mallat 2013) with small filters.
+Both: cells of 4 x 4 pixels, square root, each channel standardised over the cells of the one image.
+
+Filters are integers small enough for exact float32 products, and responses are rounded down to integers before they are pooled, so
+that a row does not depend on how a library orders its sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.models.rows import Rows, normalise
+
+Pixels = NDArray[np.float32]
+Bank = Callable[[Pixels, int], Pixels]
+
+CELL = 4
+SMALLEST_SIDE = 24
+BATCH = 64
+CONTRAST = 8.0
+FINE, COARSE = 2**15, 2**13
+"""Sum of a filter's absolute values: times the brightest pixel (255, or 1020 where four are summed) it stays below 2^23."""
+
+
+def hog(images: NDArray[np.uint8]) -> Rows:
+    """Map (n, height, width, channels) to integer rows: mean colours, 12 fine and 8 coarse signed orientations in every cell."""
+    return _in_batches(
+        images, lambda pixels, scale: _orientations(pixels, scale, 12), lambda pixels, scale: _orientations(pixels, scale, 8), 4
+    )
+
+
+def gabor(images: NDArray[np.uint8]) -> Rows:
+    """Map (n, height, width, channels) to integer rows: mean colours, 8 fine and 8 coarse Gabor moduli in every cell."""
+    return _in_batches(images, _moduli, _moduli, 3)
+
+
+def cells(shape: tuple[int, ...]) -> int:
+    """How many cells an image of `shape` = (height, width, channels) has after enlarging and padding."""
+    times = _enlarging(shape[0], shape[1])
+    return math.prod(math.ceil(side * times / CELL) for side in shape[:2])
+
+
+def _enlarging(height: int, width: int) -> int:
+    return math.ceil(SMALLEST_SIDE / min(height, width))
+
+
+def _in_batches(images: NDArray[np.uint8], fine: Bank, coarse: Bank, coarse_pool: int) -> Rows:
+    """A few images at a time: what one batch needs stays in the processor's cache."""
+    return np.concatenate([_features(images[start : start + BATCH], fine, coarse, coarse_pool) for start in range(0, len(images), BATCH)])
+
+
+def _features(images: NDArray[np.uint8], fine: Bank, coarse: Bank, coarse_pool: int) -> Rows:
+    pixels = _prepare(images)
+    halved = _pool(pixels, 2, 2, 0)
+    channels = [
+        _pool(_opponent(pixels), CELL, CELL, 0) * np.float32(64),
+        _pool(fine(pixels, FINE), CELL + 2, CELL, 1),
+        _pool(coarse(halved, COARSE), coarse_pool, CELL // 2, 1),
+    ]
+    return _standardise(np.concatenate(channels).astype(np.float64))
+
+
+def _prepare(images: NDArray[np.uint8]) -> Pixels:
+    """To (channels, n, height, width): small images enlarged by repeating pixels, sides padded with zeros to whole cells."""
+    pixels = np.moveaxis(images, 3, 0).astype(np.float32)
+    times = _enlarging(*pixels.shape[2:])
+    if times > 1:
+        pixels = pixels.repeat(times, axis=2).repeat(times, axis=3)
+    return np.pad(pixels, [(0, 0), (0, 0), (0, -pixels.shape[2] % CELL), (0, -pixels.shape[3] % CELL)])
+
+
+def _opponent(pixels: Pixels) -> Pixels:
+    """Brightness and two colour differences, shifted to be non-negative (quarters of integers, so still exact); grey stays grey."""
+    if len(pixels) != 3:
+        return pixels
+    red, green, blue = pixels
+    return np.stack([(red + green + blue) / 4, (red - green + 255) / 2, (red + green - blue - blue + 510) / 4])
+
+
+def _orientations(pixels: Pixels, scale: int, count: int) -> Pixels:
+    """Gradient magnitude times relu(cos)^3 of the angle to each of `count` directions; of several colours the strongest."""
+    across, down = _convolve(pixels, _derivatives(scale))
+    energy = across * across + down * down + np.float32(1)
+    responses = []
+    for index in range(count // 2):
+        angle = 2 * math.pi * index / count
+        along = across * np.float32(math.cos(angle)) + down * np.float32(math.sin(angle))
+        cubed = along * along * along / energy * np.float32(2**-5)
+        responses += [np.floor(np.maximum(cubed, 0)).max(axis=0), np.floor(np.maximum(-cubed, 0)).max(axis=0)]
+    return np.stack(responses)
+
+
+def _moduli(pixels: Pixels, scale: int) -> Pixels:
+    """Moduli of the even and odd responses of each direction; of several colours the strongest."""
+    filtered = _convolve(pixels, _quadratures(scale))
+    even, odd = filtered[0::2], filtered[1::2]
+    moduli: Pixels = np.floor(np.sqrt(even * even + odd * odd) * np.float32(2**-6)).max(axis=1)
+    return moduli
+
+
+def _convolve(pixels: Pixels, filters: NDArray[np.float32]) -> Pixels:
+    """(channels, n, height, width) to (filters, channels, n, height, width), zeros outside. Exact: integers below 2^24 throughout."""
+    side = math.isqrt(filters.shape[1])
+    padded = np.pad(pixels, [(0, 0), (0, 0), (side // 2, side // 2), (side // 2, side // 2)])
+    height, width = pixels.shape[2:]
+    shifted = np.empty((side * side, *pixels.shape), np.float32)
+    for index in range(side * side):
+        top, left = divmod(index, side)
+        shifted[index] = padded[:, :, top : top + height, left : left + width]
+    return (filters @ shifted.reshape(side * side, -1)).reshape(len(filters), *pixels.shape)
+
+
+def _pool(channels: Pixels, size: int, stride: int, padding: int) -> Pixels:
+    """Sums over windows of the last two axes. Exact: at most 36 integers (or quarters) that are each below 2^18."""
+    for axis in (3, 2):
+        length = channels.shape[axis]
+        count = (length + 2 * padding - size) // stride + 1
+        widths = [(0, 0)] * 4
+        widths[axis] = (padding, padding)
+        padded = np.moveaxis(np.pad(channels, widths), axis, 0)
+        pooled = padded[0 : stride * (count - 1) + 1 : stride].copy()
+        for offset in range(1, size):
+            pooled += padded[offset : offset + stride * (count - 1) + 1 : stride]
+        channels = np.moveaxis(pooled, 0, axis)
+    return channels
+
+
+def _standardise(pooled: Rows) -> Rows:
+    """Square root, then mean 0 and deviation 1 over the cells of each channel of each image, then norm 1, on the grid."""
+    channels, n = pooled.shape[:2]
+    roots = np.floor(np.sqrt(pooled) * 16.0).reshape(channels, n, -1).transpose(1, 0, 2)
+    count = roots.shape[2]
+    unit = 2.0 ** -max(0, math.ceil(1.5 * math.log2(count)) + 17 - 26)
+    centred = np.trunc((roots * count - roots.sum(axis=2, keepdims=True)) * unit)
+    deviation = np.sqrt((centred * centred).sum(axis=2, keepdims=True) / count)
+    standard = np.trunc(centred / (deviation + CONTRAST * count * unit) * 2.0**12)
+    return normalise(standard.reshape(n, -1))
+
+
+@lru_cache
+def _derivatives(scale: int) -> NDArray[np.float32]:
+    """Gaussian derivatives across and down, standard deviation 0.8 pixels, as integers of absolute sum at most `scale`."""
+    steps = np.arange(-2, 3)
+    smooth = np.exp(-(steps**2) / (2 * 0.8**2))
+    slope = np.outer(smooth, -steps * smooth)
+    return _integers([slope, slope.T], scale)
+
+
+@lru_cache
+def _quadratures(scale: int) -> NDArray[np.float32]:
+    """Even and odd Gabor filters in 8 directions: deviation 0.9 pixels, frequency 2.4, even ones with mean zero."""
+    down, across = np.meshgrid(np.arange(-2, 3), np.arange(-2, 3), indexing="ij")
+    envelope = np.exp(-(across**2 + down**2) / (2 * 0.9**2))
+    envelope /= envelope.sum()
+    filters = []
+    for index in range(8):
+        phase = 2.4 * (across * math.cos(math.pi * index / 8) + down * math.sin(math.pi * index / 8))
+        even = envelope * np.cos(phase)
+        filters += [even - envelope * even.sum(), envelope * np.sin(phase)]
+    return _integers(filters, scale)
+
+
+def _integers(filters: list[NDArray[np.float64]], scale: int) -> NDArray[np.float32]:
+    """One common factor for all, then toward zero."""
+    flat = np.stack([kernel.ravel() for kernel in filters])
+    integers: Pixels = np.trunc(flat * (scale / np.abs(flat).sum(axis=1).max())).astype(np.float32)
+    return integers

@@ -1,0 +1,166 @@
+"""Gradient descent without data: every batch is drawn from the class-conditional model that a release describes.
+
+Rows of class c are Gaussian with the released class mean and the released covariance, damped like the closed form. Each epoch has its own
+seed, so that a run that was resumed from a checkpoint ends in the same bytes as one that never stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.errors import ParamsError
+from stages.models.model import Layers
+from stages.params import TrainParams
+
+if TYPE_CHECKING:
+    import torch
+
+    from stages.open.coefficients import Moments
+
+STEPS_AN_EPOCH = 4
+CHECKPOINT_EPOCHS = 50
+
+
+def descend(
+    params: TrainParams, moments: Moments, ridge: float, *, checkpoint: Path | None = None
+) -> tuple[Layers, list[tuple[int, float]]]:
+    """Train the head that `params` names; return its layers and its learning curve.
+
+    Args:
+        params: head, epochs, learning rate, batch, seed, device.
+        moments: the release.
+        ridge: how strongly its covariance is damped.
+        checkpoint: a folder in which progress is kept, and from which an interrupted run of the same training goes on.
+    """
+    import torch
+
+    device = choose_device(params.device)
+    torch.manual_seed(params.seed)
+    network = _network(params, moments.size, moments.cross.shape[1]).double().to(device)
+    optimiser = torch.optim.Adam(network.parameters(), lr=params.learning_rate)
+    sampler = _Sampler(moments, ridge, device)
+    keeper = _Checkpoint(checkpoint, _identity(params, moments, ridge))
+    curve = keeper.resume(network, optimiser)
+    for epoch in range(len(curve), params.epochs):
+        generator = torch.Generator().manual_seed(params.seed * 1_000_003 + epoch)
+        curve.append((epoch + 1, _epoch(network, optimiser, sampler, params.batch, generator)))
+        if (epoch + 1) % CHECKPOINT_EPOCHS == 0:
+            keeper.keep(network, optimiser, curve)
+    return _layers(network), curve
+
+
+def choose_device(wanted: str) -> str:
+    """`auto` is the GPU if there is one.
+
+    Raises:
+        ParamsError: the wanted device is not there.
+    """
+    import torch
+
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted.split(":")[0] not in ("cpu", "cuda") or (wanted != "cpu" and not torch.cuda.is_available()):
+        raise ParamsError(f"params.yaml: train.device '{wanted}' is not on this machine: use auto or cpu")
+    return wanted
+
+
+def _network(params: TrainParams, size: int, classes: int) -> torch.nn.Sequential:
+    from torch import nn
+
+    if params.head == "linear":
+        return nn.Sequential(nn.Linear(size, classes))
+    return nn.Sequential(nn.Linear(size, params.hidden), nn.ReLU(), nn.Linear(params.hidden, classes))
+
+
+class _Sampler:
+    """Draws rows and labels from the released model. Means are damped as the closed form damps them, labels are balanced."""
+
+    def __init__(self, moments: Moments, ridge: float, device: str) -> None:
+        import torch
+
+        damped = moments.damped(ridge)
+        means = moments.vectors @ ((np.maximum(moments.values, 0.0) / damped)[:, None] * (moments.vectors.T @ moments.cross)) / moments.n
+        # A unit of spread in every direction is what makes the head's learning rate independent of the noise level.
+        self.scale = float(np.sqrt(damped.sum() / moments.n))
+        root = moments.vectors * np.sqrt(damped / moments.n)
+        self.means, self.root = (torch.as_tensor(array.T / self.scale, device=device) for array in (means, root))
+        self.device = device
+
+    def draw(self, batch: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        import torch
+
+        labels = torch.randint(len(self.means), (batch,), generator=generator).to(self.device)
+        normal = torch.randn(batch, len(self.root), generator=generator, dtype=torch.float64).to(self.device)
+        return self.means[labels] * len(self.means) + normal @ self.root, labels
+
+
+def _epoch(network: Any, optimiser: Any, sampler: _Sampler, batch: int, generator: torch.Generator) -> float:
+    import torch
+
+    total = 0.0
+    for _ in range(STEPS_AN_EPOCH):
+        rows, labels = sampler.draw(batch, generator)
+        loss = torch.nn.functional.cross_entropy(network(rows), labels)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        total += float(loss.detach())
+    return total / STEPS_AN_EPOCH
+
+
+def _layers(network: Any) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    dense = [layer for layer in network if hasattr(layer, "weight")]
+    return [(layer.weight.detach().cpu().numpy().T.copy(), layer.bias.detach().cpu().numpy().copy()) for layer in dense]
+
+
+def _identity(params: TrainParams, moments: Moments, ridge: float) -> str:
+    """A checkpoint belongs to one training of one release; the number of epochs may grow."""
+    named = params.model_dump(exclude={"epochs", "device"})
+    content = json.dumps([named, ridge, moments.n], sort_keys=True).encode() + moments.cross.tobytes() + moments.values.tobytes()
+    return sha256(content).hexdigest()
+
+
+class _Checkpoint:
+    """Progress in a folder: network, optimiser and curve, replaced in one step, so that a kill leaves the last good one."""
+
+    def __init__(self, folder: Path | None, identity: str) -> None:
+        self._path = folder / f"{identity[:32]}.safetensors" if folder else None
+
+    def keep(self, network: Any, optimiser: Any, curve: Sequence[tuple[int, float]]) -> None:
+        if not self._path:
+            return
+        import torch
+        from safetensors.torch import save_file
+
+        state = {f"network.{name}": value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+        for index, one in optimiser.state_dict()["state"].items():
+            state |= {f"optimiser.{index}.{name}": torch.as_tensor(value).detach().cpu().contiguous() for name, value in one.items()}
+        state["curve"] = torch.tensor(curve, dtype=torch.float64)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._path.with_suffix(".part")
+        save_file(state, temporary)
+        os.replace(temporary, self._path)
+
+    def resume(self, network: Any, optimiser: Any) -> list[tuple[int, float]]:
+        """Put the last progress back and return its curve; empty for a fresh start."""
+        if not self._path or not self._path.exists():
+            return []
+        from safetensors.torch import load_file
+
+        state = load_file(self._path)
+        network.load_state_dict({name.removeprefix("network."): value for name, value in state.items() if name.startswith("network.")})
+        kept: dict[int, dict[str, Any]] = {}
+        for name, value in state.items():
+            if name.startswith("optimiser."):
+                _, index, field = name.split(".", 2)
+                kept.setdefault(int(index), {})[field] = value
+        optimiser.load_state_dict({"state": kept, "param_groups": optimiser.state_dict()["param_groups"]})
+        return [(int(epoch), float(loss)) for epoch, loss in state["curve"].tolist()]

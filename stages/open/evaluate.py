@@ -1,0 +1,72 @@
+"""The evaluate stage: judge the model on public holdout records, beside the non-private reference. It costs nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.boundary import manifest
+from stages.boundary.room import Room
+from stages.models.encoding import unpack
+from stages.models.model import Model
+from stages.open.predict import load_model
+
+METRICS, CONFUSION = "data/metrics/evaluate.json", "data/plots/confusion.csv"
+
+
+def main(room: Room) -> None:
+    """Write accuracy, recall and confusion, or say plainly that there is nothing to judge on."""
+    holdout = room.path("data/released/holdout")
+    door = manifest.load(holdout)
+    model = load_model(room.path("data/model"))
+    lines = ["actual,predicted"]
+    if door.applies:
+        metrics, confusion = judge(model, holdout / "holdout.parquet")
+        metrics = {"holdout": "public", **metrics, "reference_accuracy": _reference(room, holdout)}
+        # One line a record, as DVC's template for confusion matrices wants it.
+        for actual, row in zip(model.labels, confusion, strict=True):
+            for predicted, count in zip(model.labels, row, strict=True):
+                lines += [f"{_quote(actual)},{_quote(predicted)}"] * int(count)
+    else:
+        metrics = {"holdout": "none", "reason": door.parameters.get("reason", ""), "accuracy": None, "reference_accuracy": None}
+    for declared, text in ((METRICS, json.dumps(metrics, indent=1, sort_keys=True)), (CONFUSION, "\n".join(lines))):
+        room.path(declared).parent.mkdir(parents=True, exist_ok=True)
+        room.path(declared).write_text(text + "\n")
+
+
+def judge(model: Model, file: Path) -> tuple[dict[str, Any], NDArray[np.int64]]:
+    """Accuracy, recall of each class and the confusion matrix (rows: actual) on encoded records."""
+    confusion = confuse(model, file)
+    total, right = int(confusion.sum()), int(np.trace(confusion))
+    support = confusion.sum(axis=1)
+    recall = {label: (float(confusion[i, i] / support[i]) if support[i] else None) for i, label in enumerate(model.labels)}
+    return {"accuracy": right / total if total else None, "records": total, "recall": recall, "confusion": confusion.tolist()}, confusion
+
+
+def confuse(model: Model, file: Path) -> NDArray[np.int64]:
+    """Counts of (actual, predicted) over the valid records of a holdout file."""
+    import pyarrow.parquet as pq
+
+    confusion = np.zeros((len(model.labels), len(model.labels)), np.int64)
+    for batch in pq.ParquetFile(file).iter_batches(batch_size=4096):
+        encoded = unpack(batch, model.shape)
+        known = (encoded.valid > 0) & (encoded.y >= 0)
+        np.add.at(confusion, (encoded.y[known], model.predict(encoded.x[known])), 1)
+    return confusion
+
+
+def _reference(room: Room, holdout: Path) -> float | None:
+    """Accuracy of the non-private reference, where the data are public and it was made."""
+    folder = room.path("data/released/reference")
+    if not manifest.load(folder).applies:
+        return None
+    accuracy: float | None = judge(load_model(folder), holdout / "holdout.parquet")[0]["accuracy"]
+    return accuracy
+
+
+def _quote(label: str) -> str:
+    return '"' + label.replace('"', '""') + '"' if any(mark in label for mark in ',"\n') else label

@@ -1,0 +1,83 @@
+"""The train stage: from a release to a model, without a record in sight."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from stages import registry
+from stages.boundary import manifest
+from stages.boundary.room import Room
+from stages.errors import ReleaseError
+from stages.models.model import Model
+
+RELEASE, MODEL = "data/released/release", "data/model"
+METRICS, CURVE = "data/metrics/train.json", "data/plots/learning_curve.csv"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model, its learning curve (epoch, loss), and figures for data/metrics/train.json."""
+
+    model: Model
+    curve: Sequence[tuple[int, float]]
+    metrics: dict[str, Any]
+
+
+def main(room: Room) -> None:
+    """Train from the release and write model, metrics and learning curve."""
+    folder = room.path(RELEASE)
+    release = manifest.load(folder)
+    if not release.applies:
+        raise ReleaseError("there is no release to train from: run `dvc repro release`")
+    trained = registry.mechanism(release.mechanism, "open").train(
+        room.params.train, release, load_tensors(folder / "release.safetensors"), checkpoint=room.paths.get("checkpoint")
+    )
+    model = replace(trained.model, document=_document(room, release, trained))
+    save(model, room.path(MODEL))
+    _write(room.path(METRICS), json.dumps(trained.metrics, indent=1, sort_keys=True) + "\n")
+    _write(room.path(CURVE), "epoch,loss\n" + "".join(f"{epoch},{loss:.9g}\n" for epoch, loss in trained.curve))
+
+
+def _document(room: Room, release: manifest.Manifest, trained: Trained) -> dict[str, Any]:
+    """What model.json says besides shapes: where it comes from, and the schema that new records must follow."""
+    return {
+        "release": release.release_id,
+        "mechanism": release.mechanism,
+        "training": room.params.train.model_dump(),
+        "schema": _schema(room),
+        "schema_sha256": release.details["data"]["schema"],
+    }
+
+
+def _schema(room: Room) -> dict[str, Any]:
+    from stages.schema import load_schema
+
+    document: dict[str, Any] = load_schema(room.path(f"data/schemas/{room.params.dataset}.yaml")).model_dump(mode="json")
+    return document
+
+
+def load_tensors(path: Path) -> dict[str, Any]:
+    """Tensors of a safetensors file."""
+    from safetensors.numpy import load_file
+
+    return dict(load_file(path))
+
+
+def save(model: Model, folder: Path) -> None:
+    """Write model.safetensors and model.json; the same model gives the same bytes."""
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = model.tensors()
+    save_file({name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}, folder / "model.safetensors")
+    _write(folder / "model.json", json.dumps(model.describe(), indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)

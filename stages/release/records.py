@@ -1,0 +1,137 @@
+"""Passes over sealed records: chunk by chunk, exact integer sums, the same bits for any order and any number of workers."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from stages.boundary.seal import SealedReader
+from stages.models.encoding import unpack
+from stages.models.features import FeatureMap
+from stages.models.projection import Step
+from stages.models.rows import LIMIT, Rows
+from stages.privacy import sums
+
+Integers = NDArray[np.int64]
+Sums = Mapping[str, Integers]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+CACHE_BYTES = 512 * 2**20
+"""Rows of a costly map are kept between passes up to this size, as 16-bit integers; beyond it they are computed again in every pass."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows of one chunk of records, `level` steps after the feature map."""
+
+    rows: Rows
+    labels: NDArray[np.int32]
+    valid: NDArray[np.uint8]
+    level: int = 0
+
+    def after(self, steps: list[Step]) -> Chunk:
+        """The same records, with the steps applied that are still missing."""
+        rows = self.rows
+        for step in steps[self.level :]:
+            rows = step(rows, self.valid)
+        return replace(self, rows=rows, level=len(steps))
+
+
+EMPTY: Rows = np.zeros((0, 0))
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A chunk between passes: its rows as 16-bit integers, and the rest of it."""
+
+    rows: NDArray[np.int16]
+    chunk: Chunk
+
+
+Question = Callable[[Chunk], Sums]
+"""A pure function from a chunk of rows to exact sums: what a worker of a cluster would be sent."""
+
+
+def chunk_of(batch: pa.RecordBatch, feature_map: FeatureMap, shape: tuple[int, ...]) -> Chunk:
+    """Rows, labels and valid flags of a sealed batch."""
+    encoded = unpack(batch, shape)
+    return Chunk(feature_map(encoded.x, encoded.valid), encoded.y, encoded.valid)
+
+
+def sum_of(chunk: Chunk) -> Integers:
+    """Sum of rows."""
+    return sums.Sum(chunk.rows.shape[1], LIMIT).add(chunk.rows).result()
+
+
+def gram_of(chunk: Chunk) -> Integers:
+    """Sum of a a^T."""
+    return sums.multiply(chunk.rows, chunk.rows, (LIMIT, LIMIT))
+
+
+def cross_of(chunk: Chunk, targets: Rows, largest: int) -> Integers:
+    """Sum of a t^T, for integer targets of entries at most `largest`."""
+    return sums.multiply(chunk.rows, targets, (LIMIT, largest))
+
+
+class Records:
+    """Sealed records as rows, pass by pass."""
+
+    def __init__(self, reader: SealedReader, feature_map: FeatureMap, shape: tuple[int, ...], *, cache_bytes: int = CACHE_BYTES) -> None:
+        self._reader, self._map, self._shape = reader, feature_map, shape
+        self._lock, self._cache, self._room = Lock(), dict[int, Kept](), cache_bytes if feature_map.costly else 0
+        self.steps: list[Step] = []
+        self.passes = 0
+
+    def ask(self, question: Question) -> Sums:
+        """One pass: the sums of `question` over all chunks."""
+        self.passes += 1
+        total: dict[str, Integers] = {}
+        for part in bounded_map(lambda index: question(self._chunk(index)), range(self._reader.chunks)):
+            for name, value in part.items():
+                total[name] = total[name] + value if name in total else value
+        return total
+
+    def _chunk(self, index: int) -> Chunk:
+        kept = self._cache.get(index)
+        if kept is None:
+            with self._lock:
+                batch = self._reader.read(index)
+            chunk = chunk_of(batch, self._map, self._shape).after(self.steps)
+        else:
+            chunk = replace(kept.chunk, rows=kept.rows.astype(np.float64)).after(self.steps)
+        if kept is None or kept.chunk.level < chunk.level:
+            self._keep(index, Kept(chunk.rows.astype(np.int16), replace(chunk, rows=EMPTY)))
+        return chunk
+
+    def _keep(self, index: int, kept: Kept) -> None:
+        with self._lock:
+            former = self._cache.get(index)
+            change = kept.rows.nbytes - (former.rows.nbytes if former else 0)
+            if change <= self._room:
+                self._room -= change
+                self._cache[index] = kept
+
+
+def bounded_map(function: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None) -> Iterator[Result]:
+    """`map` on a few threads, with only a few results waiting; NumPy works outside the interpreter's lock, one BLAS thread each."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    workers = workers or len(os.sched_getaffinity(0))
+    with threadpool_limits(1), ThreadPoolExecutor(workers) as pool:
+        waiting = deque[Any]()
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

@@ -1,0 +1,91 @@
+"""The release stage: the mechanism's release, and the two doors for public data (a holdout to judge on, a reference to compare with)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages import registry
+from stages.boundary import manifest
+from stages.boundary.room import Room
+from stages.boundary.seal import FILES, SealedReader
+from stages.params import Params
+from stages.privacy.plan import Facts, Plan
+from stages.release import holdout, reference
+
+RELEASE, HOLDOUT, REFERENCE = "data/released/release", "data/released/holdout", "data/released/reference"
+TENSORS = "release.safetensors"
+Maker = Callable[[Room, Facts, Path, str], dict[str, Any]]
+
+
+def plans(params: Params, facts: Facts) -> dict[str, Plan]:
+    """What would be released, priced."""
+    return {
+        RELEASE: registry.mechanism(params.release.mechanism).plan(params, facts),
+        HOLDOUT: holdout.plan(params, facts),
+        REFERENCE: reference.plan(params, facts),
+    }
+
+
+def main(room: Room) -> None:
+    """Make the releases that were ordered."""
+    facts = facts_of(room)
+    priced = plans(room.params, facts)
+    makers: dict[str, Maker] = {RELEASE: make, HOLDOUT: holdout.make, REFERENCE: reference.make}
+    for out, order in room.facts["releases"].items():
+        folder = room.path(out)
+        folder.mkdir(parents=True, exist_ok=True)
+        details = makers[out](room, facts, folder, order["id"])
+        manifest.write(folder, plan=priced[out], facts=facts, release_id=order["id"], details=details)
+
+
+def make(room: Room, facts: Facts, folder: Path, release_id: str) -> dict[str, Any]:
+    """The mechanism's own release, with the public facts that training needs."""
+    mechanism = registry.mechanism(room.params.release.mechanism)
+    with open_sealed(room, "train") as reader:
+        tensors, details = mechanism.make(
+            room.params, facts, reader, key=room.keys[f"noise:{RELEASE}"], release_id=release_id, weights=released_weights(room)
+        )
+    save(folder / TENSORS, tensors)
+    data = {"kind": facts.kind, "n": facts.n, "shape": list(facts.shape), "labels": list(facts.labels), "schema": facts.schema}
+    return {"data": data, **details}
+
+
+def facts_of(room: Room) -> Facts:
+    """The public facts that the broker sent."""
+    sent = dict(room.facts["facts"])
+    return Facts(**{**sent, "shape": tuple(sent["shape"]), "labels": tuple(sent["labels"])})
+
+
+def open_sealed(room: Room, role: str) -> SealedReader:
+    """The sealed records of a role ("train" or "holdout")."""
+    return SealedReader(room.path("data/sealed") / FILES[role], room.keys[f"seal:{role}"])
+
+
+def released_weights(room: Room) -> NDArray[np.float64] | None:
+    """Feature weights of the relevance release, or None where there is none."""
+    if room.params.relevance.mode == "off":
+        return None
+    from safetensors.numpy import load_file
+
+    folder = room.path("data/released/relevance")
+    manifest.load(folder)
+    weights: NDArray[np.float64] = load_file(folder / "relevance.safetensors")["weights"]
+    return weights
+
+
+def save(path: Path, tensors: dict[str, NDArray[Any]]) -> None:
+    """Tensors in the order of their names, so that the bytes are a function of the values."""
+    from safetensors.numpy import save_file
+
+    save_file({name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}, path)
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Readable and deterministic."""
+    path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
