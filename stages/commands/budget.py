@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from stages.boundary.budget import Point
+    from stages.boundary.budget import Point, Price
     from stages.boundary.ledger import Entry, Ledger, Spent
 
 app = typer.Typer(help="Show, plan, set and verify what releases may cost.\n\nExample: airlock budget plan", no_args_is_help=True)
@@ -134,26 +134,25 @@ def _show_ledger(console: Any, ledger: Ledger, accounts: list[Spent]) -> None:
 
 
 def _show_account(console: Any, spent: Spent) -> None:
-    from rich.columns import Columns
-    from rich.padding import Padding
-    from rich.progress_bar import ProgressBar
-
-    name = f"[bold]{spent.population}[/bold]"
     if spent.cap_epsilon is None:
-        console.print(f"  {name}  {_number(spent.epsilon)} spent at delta {spent.delta:g}, no cap")
+        console.print(f"  [bold]{spent.population}[/bold]: {_number(spent.epsilon)} spent at delta {spent.delta:g}, no cap")
     else:
-        bar = ProgressBar(total=spent.cap_epsilon or 1, completed=min(spent.epsilon, spent.cap_epsilon), width=40)
         figures = f"{_number(spent.epsilon)} spent of {spent.cap_epsilon:g} at delta {spent.delta:g}, {_number(spent.left or 0)} left"
-        console.print(Padding(Columns([name, bar, figures]), (0, 0, 0, 2)))
+        console.print(f"  [bold]{spent.population}[/bold] {_bar(spent.epsilon, spent.cap_epsilon)} {figures}")
         console.print(f"    one more release of up to epsilon {_number(spent.largest or 0)} fits (composition is not addition)")
     for mechanism, epsilon in spent.mechanisms.items():
         console.print(f"    {mechanism}: {_number(epsilon)} by itself")
     if spent.disclosures:
-        console.print(f"    {spent.disclosures} disclosure{'s' if spent.disclosures > 1 else ''} of public data, not counted")
+        console.print(f"    public data disclosed {spent.disclosures} time{'s' if spent.disclosures > 1 else ''}, not counted")
     for release in spent.reserved:
-        console.print(
-            f"    [yellow]reserved, not committed: crashed or running[/yellow] {release.release_id[:12]} {release.mechanism}, {release.at}"
-        )
+        words = f"{release.release_id[:12]} ({release.mechanism}, {release.at})"
+        console.print(f"    [yellow]reserved, not committed: crashed or running[/yellow] {words}")
+
+
+def _bar(spent: float, cap: float, width: int = 30) -> str:
+    full = width if spent >= cap else int(width * spent / cap)
+    colour = "red" if full == width else "yellow" if full > 0.8 * width else "green"
+    return f"[{colour}]{'━' * full}[/{colour}][dim]{'─' * (width - full)}[/dim]"
 
 
 def _show_plan(points: list[Point]) -> None:
@@ -162,36 +161,50 @@ def _show_plan(points: list[Point]) -> None:
 
     account, before = points[0].quote.account, points[0].quote.before
     cap = f"of {account.cap.epsilon:g} " if account.cap else "(no cap) "
-    table = Table(title=f"{account.population}: {_number(before)} {cap}spent at delta {points[0].quote.delta:g}", title_justify="left")
-    for heading in (*points[0].settings, "releases", "passes", "epsilon", "total after", "fits"):
+    table = Table(
+        title=f"{account.population}: {_number(before)} {cap}spent at delta {points[0].quote.delta:g}", title_justify="left", box=None
+    )
+    for heading in (*(["setting"] if points[0].settings else []), "release", "mechanism", "passes", "epsilon", "total", "fits"):
         table.add_column(heading, no_wrap=True)
+    free = {Path(price.out).name: None for point in points for price in point.prices if price.status == "not charged"}
     for point in points:
-        outs = "\n".join(f"{price.out} ({price.mechanism}, {price.status})" for price in point.prices)
-        passes = "\n".join(str(price.passes) for price in point.prices)
-        epsilons = "\n".join("-" if price.epsilon is None else _number(price.epsilon) for price in point.prices)
-        settings = [f"{value}" for value in point.settings.values()]
-        table.add_row(*settings, outs, passes, epsilons, _number(point.quote.together), "no" if point.objection else "yes")
-    Console(highlight=False).print(table)
+        cells = [(Path(price.out).name, price.mechanism, str(price.passes), _cost(price)) for price in point.prices]
+        columns = ["\n".join(column) for column in zip(*(cell for cell in cells if cell[0] not in free), strict=True)] or ["-"] * 4
+        setting = ["\n".join(f"{key}={value}" for key, value in point.settings.items())] if point.settings else []
+        table.add_row(*setting, *columns, _number(point.quote.together), "no" if point.objection else "yes")
+    console = Console(highlight=False)
+    console.print(table)
+    if free:
+        console.print(f"not charged: {', '.join(free)}")
+
+
+def _cost(price: Price) -> str:
+    return _number(price.epsilon) if price.epsilon is not None else f"{price.status}, free"
 
 
 def _show_history(listed: list[tuple[bool, Entry]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("ledger", "entry", "when", "kind", "population", "release", "details")
+    table = Table(box=None)
+    for heading in ("entry", "when", "kind", "population", "release", "details"):
+        table.add_column(heading, no_wrap=heading != "details")
     for scratch, entry in listed:
-        details = {name: value for name, value in entry.details.items() if name != "at" and value is not None}
-        words = ", ".join(f"{name} {value}" for name, value in details.items())
-        table.add_row(
-            "scratch" if scratch else "real",
-            str(entry.sequence),
-            entry.details["at"],
-            entry.kind,
-            entry.population,
-            entry.release_id[:12],
-            words,
-        )
+        number, when = f"{'scratch ' if scratch else ''}{entry.sequence}", entry.details["at"][:16].replace("T", " ")
+        table.add_row(number, when, entry.kind, entry.population, entry.release_id[:12], _words(entry))
     Console(highlight=False).print(table)
+
+
+def _words(entry: Entry) -> str:
+    details = entry.details
+    match entry.kind:
+        case "cap":
+            return f"epsilon {details['epsilon']:g} at delta {details['delta']:g}, by {details['who']}: {details['why']}"
+        case "reserve" | "disclosure":
+            return f"{details['mechanism']}, passes {details['passes']}, per {details['unit']}, {details['neighbours']}"
+        case "commit":
+            return f"release.json {details['manifest'][:12]}"
+    return ""
 
 
 def _ledger_json(ledger: Ledger, accounts: list[Spent]) -> dict[str, Any]:

@@ -49,9 +49,11 @@ def beyond_cap(quote: Quote) -> str:
     """The arithmetic of a release that does not fit."""
     cap, largest = quote.account.cap, quote.largest
     assert cap is not None
+    count = sum(release.charged for release in quote.asked)
+    asked = "this release alone is" if count == 1 else f"these {count} releases alone are"
     way_out = f"the largest epsilon that still fits is {largest:g}: lower release.epsilon" if largest else "nothing more fits"
     return (
-        f"{quote.account.population}: {quote.before:.4g} spent of {cap.epsilon:g} at delta {cap.delta:g}; this release alone is "
+        f"{quote.account.population}: {quote.before:.4g} spent of {cap.epsilon:g} at delta {cap.delta:g}; {asked} "
         f"{quote.alone:.4g}, together {_up(quote.together)} > {cap.epsilon:g}; {way_out}, or ask the owner: "
         f"{_set(quote.account.population, delta=cap.delta)}"
     )
