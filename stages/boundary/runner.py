@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stages import registry
 from stages.boundary import broker, handles, receipts, zones
@@ -28,6 +28,9 @@ from stages.boundary.testimony import describe
 from stages.errors import BoundaryError
 from stages.params import Params, load_params
 from stages.privacy.plan import Facts
+
+if TYPE_CHECKING:
+    from stages.boundary.cluster import Cluster
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -48,6 +51,7 @@ class Run:
         self.orders: list[broker.Order] = []
         self.outcome: Outcome | None = None
         self.ledger: Ledger | None = None
+        self.connection: Cluster | None = None
         self.raw: dict[str, Path] = {}
         self.fingerprints: dict[str, str] = {}
 
@@ -66,13 +70,14 @@ class Run:
         self.raw = {f"raw:{role}": handles.check(self.project, keyring, handle) for role, handle in found.items()}
         self.fingerprints = {role: handle.fingerprint for role, handle in found.items()}
         facts = handles.public_facts(self.workspace, self.params)
-        keys = _seal_keys(keyring, facts, keyring.generation) | {"split": keyring.split_key(facts.population)}
+        keys = seal_keys(keyring, facts, keyring.generation) | {"split": keyring.split_key(facts.population)}
         told = {"facts": asdict(facts), "generation": keyring.generation}
         self.outcome = self._confine(staging, scratch, paths=self.raw, keys=keys, facts=told)
 
     def _release(self, staging: Path, scratch: Path) -> None:
         keyring, (facts, generation) = Keyring.load(self.project), broker.read_facts(self.workspace)
         self.ledger = broker.open_ledger(self.project, public=facts.public)
+        self.connection = self._cluster()
         self.orders = broker.take_orders(
             self.stage, self.graph, params=self.params, facts=facts, ledger=self.ledger, workspace=self.workspace
         )
@@ -84,12 +89,20 @@ class Run:
         pending = [order for order in self.orders if order.pending]
         if not pending:
             return
-        keys = _seal_keys(keyring, facts, generation)
+        keys = seal_keys(keyring, facts, generation)
         keys |= {"noise:" + order.out: keyring.noise_key(order.release_id, scratch=facts.public) for order in pending}
-        releases = {order.out: {"id": order.release_id} for order in pending}
-        self.outcome = self._confine(staging, scratch, keys=keys, facts={"facts": asdict(facts), "releases": releases})
+        told = {"facts": asdict(facts), "releases": {order.out: {"id": order.release_id} for order in pending}}
+        self.outcome = self._confine(staging, scratch, keys=keys, facts=told, connection=self.connection)
         for order in pending:
             broker.settle(order, project=self.project, ledger=self.ledger, staging=staging)
+
+    def _cluster(self) -> Cluster | None:
+        """The one connection that a release stage can be granted; a bad address is told before anything is reserved."""
+        if self.params.release.engine == "local":
+            return None
+        from stages.boundary.cluster import Cluster
+
+        return Cluster(self.params.release)
 
     def _open(self, staging: Path, scratch: Path) -> None:
         self.outcome = self._confine(staging, scratch, facts=self._public_facts())
@@ -158,7 +171,8 @@ class Run:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _seal_keys(keyring: Keyring, facts: Facts, generation: int | None) -> dict[str, bytes]:
+def seal_keys(keyring: Keyring, facts: Facts, generation: int | None) -> dict[str, bytes]:
+    """The keys of the sealed files, by the names under which a room has them."""
     contexts = seal_contexts(facts, generation=generation)
     return {"seal:" + role: keyring.seal_key(context) for role, context in contexts.items()}
 

@@ -39,6 +39,7 @@ def describe(run: Run) -> dict[str, Any]:
         },
         "passes": 1 if run.zone == "sensitive" else sum(order.plan.passes for order in run.orders if order.pending),
         "releases": [_release(order, workspace) for order in run.orders if order.plan.mechanism != "none"],
+        "connection": run.connection.address if run.connection else None,
         "ledger": run.ledger.receipt() if run.ledger else None,
     }
 
