@@ -1,0 +1,81 @@
+"""`airlock report` says how the run went, where its page is, and whether it is still true."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+DVC_YAML = """
+stages:
+  report:
+    cmd: mkdir -p data/report && cp data/metrics/evaluate.json data/report/report.html
+    meta: {zone: open}
+    deps: [data/metrics/evaluate.json]
+    outs: [data/report]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A small DVC project whose report stage copies a file."""
+    root = tmp_path / "work"
+    (root / "data/metrics").mkdir(parents=True)
+    (root / "dvc.yaml").write_text(DVC_YAML)
+    for name in ("params.yaml", "data/project.json"):
+        shutil.copy(ROOT / name, root / name)
+    (root / "data/metrics/evaluate.json").write_text(
+        json.dumps({"accuracy": 0.95, "records": 114, "holdout": "public", "reference_accuracy": 0.97})
+    )
+    run(root, "git", "init", "-q")
+    run(root, "dvc", "init", "-q")
+    return root
+
+
+def run(root: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    home = root.parent / "home"
+    environment = {
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "HOME": str(home),
+        "AIRLOCK_HOME": str(home / "airlock"),
+        "DVC_NO_ANALYTICS": "1",
+        "DVC_SITE_CACHE_DIR": str(home / "dvc"),
+    }
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_a_missing_page_is_a_no_with_the_command_that_makes_it(project: Path) -> None:
+    done = run(project, "airlock", "report")
+    assert done.returncode == 1
+    assert done.stdout == "Report    not made yet: run `dvc repro report`\n"
+
+
+def test_a_page_is_summarised_and_found_until_its_inputs_change(project: Path) -> None:
+    assert run(project, "dvc", "repro", "-q").returncode == 0
+    done = run(project, "airlock", "report")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "Accuracy  95.0% on 114 public records; 97.0% without privacy",
+        "Privacy   nothing was released",
+        "Records   no stage could read them; none of the open stages could",
+        "Report    data/report/report.html",
+    ]
+    (project / "data/metrics/evaluate.json").write_text("{}")
+    done = run(project, "airlock", "report", "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert (found["exists"], found["up_to_date"], found["stale"], found["command"]) == (True, False, ["report"], "dvc repro report")
+
+
+def test_outside_a_project_the_question_is_wrong(tmp_path: Path) -> None:
+    done = run(tmp_path, "airlock", "report")
+    assert done.returncode == 2
+    assert done.stderr.startswith("airlock: DVC cannot tell")
+    assert len(done.stderr.splitlines()) == 1
