@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from stages.boundary.connection import Exchange
 from stages.boundary.seal import SealedReader
 from stages.errors import ParamsError, ReleaseError
 from stages.models import features
@@ -22,12 +23,13 @@ from stages.models.rows import LIMIT
 from stages.params import Params, Section, check
 from stages.privacy import sensitivity
 from stages.privacy.plan import Facts, Plan
-from stages.privacy.sums import label_rows
+from stages.release.engine import Cluster
 from stages.release.queries import Query, Teller, guarantee, price
-from stages.release.records import Chunk, Records, Sums, cross_of, gram_of, sum_of
+from stages.release.records import Elsewhere, Records, Wanted
 
 NAME, VERSION = "coefficients", 1
 ARGUMENT = "docs/mechanism.md: Theorem 1"
+ON_CLUSTER = True
 # Of mu squared, by number of passes; what is left goes to the cross moments. docs/mechanism.md says how they were chosen.
 MEAN_SHARE = {2: 0.15, 3: 0.03}
 WHITENING_SHARE = {3: 0.30}
@@ -89,8 +91,6 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
 
 def records_per_unit(params: Params, facts: Facts) -> int:
     """How many records one unit of privacy has at most: 1, or a user's bound in the schema."""
-    if params.release.engine != "local":
-        raise ParamsError(f"params.yaml: release.engine '{params.release.engine}' is not built yet: use local")
     if params.release.unit == "record":
         return 1
     if facts.per_user is None:
@@ -143,21 +143,29 @@ def parameters(recipe: Recipe, params: Params) -> dict[str, Any]:
 
 
 def make(
-    params: Params, facts: Facts, reader: SealedReader, *, key: bytes, release_id: str, weights: NDArray[np.float64] | None = None
+    params: Params,
+    facts: Facts,
+    reader: SealedReader,
+    *,
+    key: bytes,
+    release_id: str,
+    weights: NDArray[np.float64] | None = None,
+    connection: Exchange | None = None,
 ) -> tuple[dict[str, NDArray[np.int64]], dict[str, Any]]:
     """Read the records and release their coefficients: integer tensors, and what a reader must know about them."""
     recipe = resolve(params, facts)
     priced = price(queries(recipe, params), params.release)
     teller = Teller(priced, key=key, release_id=release_id)
-    records = open_records(recipe, facts, reader)
+    elsewhere = Cluster(connection, release_id, facts, recipe.features, recipe.bias, reader.chunks).ask if connection else None
+    records = open_records(recipe, facts, reader, elsewhere)
     prepare(recipe, facts.n, records, teller, weights)
     release_moments(recipe.classes, records, teller)
     return finish(recipe, records, teller)
 
 
-def open_records(recipe: Recipe, facts: Facts, reader: SealedReader) -> Records:
+def open_records(recipe: Recipe, facts: Facts, reader: SealedReader, elsewhere: Elsewhere | None = None) -> Records:
     """The sealed records through the recipe's feature map."""
-    return Records(reader, features.feature_map(recipe.features, facts.kind, facts.shape), facts.shape)
+    return Records(reader, features.feature_map(recipe.features, facts.kind, facts.shape), facts.shape, elsewhere=elsewhere)
 
 
 def finish(recipe: Recipe, records: Records, teller: Teller) -> tuple[dict[str, NDArray[np.int64]], dict[str, Any]]:
@@ -173,20 +181,15 @@ def prepare(recipe: Recipe, n: int, records: Records, teller: Teller, weights: N
     """The passes before the last: each adds a step that depends on released sums only."""
     total = np.zeros(recipe.width, np.int64)
     if "mean" in recipe.shares:
-        total = teller.tell("mean", records.ask(lambda chunk: {"mean": sum_of(chunk)})["mean"])
+        total = teller.tell("mean", records.ask(Wanted({"mean": "sum"}))["mean"])
     records.steps.append(centre(total, n, bias=recipe.bias, weights=weights))
     if "whitening" in recipe.shares:
-        gram = teller.tell("whitening", records.ask(lambda chunk: {"whitening": gram_of(chunk)})["whitening"])
+        gram = teller.tell("whitening", records.ask(Wanted({"whitening": "gram"}))["whitening"])
         records.steps.append(whiten(gram, teller.priced["whitening"].scale, recipe.ridge))
 
 
 def release_moments(classes: int, records: Records, teller: Teller) -> None:
     """One pass: Gram matrix and cross moments of the final rows."""
-    sums = records.ask(lambda chunk: moments(chunk, classes))
+    sums = records.ask(Wanted({"gram": "gram", "cross": "cross"}, classes))
     for purpose in ("gram", "cross"):
         teller.tell(purpose, sums[purpose])
-
-
-def moments(chunk: Chunk, classes: int) -> Sums:
-    """sum a a^T and sum a (M e_y - 1)^T of a chunk."""
-    return {"gram": gram_of(chunk), "cross": cross_of(chunk, label_rows(chunk.labels, classes, centred=True), classes)}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -59,7 +59,7 @@ class Kept:
 
 
 Question = Callable[[Chunk], Sums]
-"""A pure function from a chunk of rows to exact sums: what a worker of a cluster would be sent."""
+"""A pure function from a chunk of rows to exact sums."""
 
 
 def chunk_of(batch: pa.RecordBatch, feature_map: FeatureMap, shape: tuple[int, ...]) -> Chunk:
@@ -83,11 +83,40 @@ def cross_of(chunk: Chunk, targets: Rows, largest: int) -> Integers:
     return sums.multiply(chunk.rows, targets, (LIMIT, largest))
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """A question in plain data, by purpose, so that it can be sent to a worker of a cluster."""
+
+    sums: Mapping[str, Literal["sum", "gram", "cross"]]
+    classes: int = 0
+
+    def __call__(self, chunk: Chunk) -> Sums:
+        """The sums of one chunk."""
+        return {purpose: self._sum(kind, chunk) for purpose, kind in self.sums.items()}
+
+    def _sum(self, kind: str, chunk: Chunk) -> Integers:
+        if kind == "cross":
+            return cross_of(chunk, sums.label_rows(chunk.labels, self.classes, centred=True), self.classes)
+        return sum_of(chunk) if kind == "sum" else gram_of(chunk)
+
+
+Elsewhere = Callable[[Wanted, Sequence[Step]], Sums]
+"""Works out a pass on other machines (release/engine.py)."""
+
+
 class Records:
     """Sealed records as rows, pass by pass."""
 
-    def __init__(self, reader: SealedReader, feature_map: FeatureMap, shape: tuple[int, ...], *, cache_bytes: int = CACHE_BYTES) -> None:
-        self._reader, self._map, self._shape = reader, feature_map, shape
+    def __init__(
+        self,
+        reader: SealedReader,
+        feature_map: FeatureMap,
+        shape: tuple[int, ...],
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
+        self._reader, self._map, self._shape, self._elsewhere = reader, feature_map, shape, elsewhere
         self._lock, self._cache, self._room = Lock(), dict[int, Kept](), cache_bytes if feature_map.costly else 0
         self.steps: list[Step] = []
         self.passes = 0
@@ -95,8 +124,14 @@ class Records:
     def ask(self, question: Question) -> Sums:
         """One pass: the sums of `question` over all chunks."""
         self.passes += 1
+        if self._elsewhere and isinstance(question, Wanted):
+            return self._elsewhere(question, self.steps)
+        return self.sums_over(range(self._reader.chunks), question)
+
+    def sums_over(self, chunks: range, question: Question) -> Sums:
+        """The sums over some of the chunks: a part of a pass."""
         total: dict[str, Integers] = {}
-        for part in bounded_map(lambda index: question(self._chunk(index)), range(self._reader.chunks)):
+        for part in bounded_map(lambda index: question(self._chunk(index)), chunks):
             for name, value in part.items():
                 total[name] = total[name] + value if name in total else value
         return total

@@ -14,6 +14,7 @@ from stages import registry
 from stages.boundary import manifest
 from stages.boundary.room import Room
 from stages.boundary.seal import FILES, SealedReader
+from stages.errors import ParamsError
 from stages.params import Params
 from stages.privacy.plan import Facts, Plan
 from stages.release import holdout, reference
@@ -25,8 +26,11 @@ Maker = Callable[[Room, Facts, Path, str], dict[str, Any]]
 
 def plans(params: Params, facts: Facts) -> dict[str, Plan]:
     """What would be released, priced."""
+    mechanism = registry.mechanism(params.release.mechanism)
+    if params.release.engine == "dask" and not getattr(mechanism, "ON_CLUSTER", False):
+        raise ParamsError(f"params.yaml: release.engine 'dask' does not serve '{params.release.mechanism}': use local")
     return {
-        RELEASE: registry.mechanism(params.release.mechanism).plan(params, facts),
+        RELEASE: mechanism.plan(params, facts),
         HOLDOUT: holdout.plan(params, facts),
         REFERENCE: reference.plan(params, facts),
     }
@@ -47,10 +51,11 @@ def main(room: Room) -> None:
 def make(room: Room, facts: Facts, folder: Path, release_id: str) -> dict[str, Any]:
     """The mechanism's own release, with the public facts that training needs."""
     mechanism = registry.mechanism(room.params.release.mechanism)
+    given: dict[str, Any] = {"key": room.keys[f"noise:{RELEASE}"], "release_id": release_id, "weights": released_weights(room)}
+    if room.connection:
+        given["connection"] = room.connection
     with open_sealed(room, "train") as reader:
-        tensors, details = mechanism.make(
-            room.params, facts, reader, key=room.keys[f"noise:{RELEASE}"], release_id=release_id, weights=released_weights(room)
-        )
+        tensors, details = mechanism.make(room.params, facts, reader, **given)
     save(folder / TENSORS, tensors)
     data = {"kind": facts.kind, "n": facts.n, "shape": list(facts.shape), "labels": list(facts.labels), "schema": facts.schema}
     return {"data": data, **details}
