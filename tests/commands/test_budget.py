@@ -1,0 +1,192 @@
+"""`airlock budget` on a workspace with one private and one public population. Nothing here reads a record: there is none."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from stages.boundary import handles, receipts
+from stages.boundary.handles import Handle
+from stages.boundary.home import Project, project
+from stages.boundary.keys import Keyring, signer
+from stages.boundary.ledger import Ledger
+from stages.commands.budget import app
+from stages.errors import BudgetRefused, InputError, LedgerError, ParamsError
+from stages.privacy import calibration
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """'clinic' is private with a cap of 3, 'wdbc' is public; params.yaml names the clinic. The working folder is the workspace."""
+    workspace = tmp_path / "work"
+    (workspace / "data" / "schemas").mkdir(parents=True)
+    for name in ("dvc.yaml", "params.yaml", "data/project.json", "data/schemas/wdbc.yaml"):
+        shutil.copy(ROOT / name, workspace / name)
+    private = (
+        (workspace / "data/schemas/wdbc.yaml").read_text().replace("name: wdbc", "name: clinic").replace("public: true", "public: false")
+    )
+    (workspace / "data/schemas/clinic.yaml").write_text(private)
+    params = (workspace / "params.yaml").read_text()
+    (workspace / "params.yaml").write_text(params.replace("dataset: wdbc", "dataset: clinic"))
+    monkeypatch.chdir(workspace)
+    monkeypatch.setenv("AIRLOCK_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("AIRLOCK_LEDGER_URL", raising=False)
+    for name, public in (("clinic", False), ("wdbc", True)):
+        handles.write(workspace, Handle(name, name, "records", "csv", f"fingerprint of {name}", 569, public))
+    place = project(workspace)
+    Ledger.open(place.ledger_url, create=True).set_cap("clinic", 3, 1e-5, who="owner", why="ethics board")
+    Ledger.open(place.scratch_url, create=True, scratch=True).set_cap("wdbc", 10, 1e-5, who="airlock", why="scratch default")
+    return place
+
+
+def spend(place: Project, epsilon: float, release_id: str = "a" * 64) -> Ledger:
+    ledger = Ledger.open(place.ledger_url, create=False)
+    event = {"kind": "gaussian", "noise_multiplier": 1 / calibration.gaussian_mu(epsilon, 1e-5)}
+    ledger.reserve(
+        "clinic", release_id=release_id, mechanism="adlm", event=event, neighbours="zero-out", unit="record", passes=1, public=False
+    )
+    return ledger
+
+
+def ask(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), catch_exceptions=True)
+
+
+def told(*arguments: str) -> Any:
+    """The JSON answer."""
+    return json.loads(ask(*arguments, "--json").stdout)
+
+
+def test_show_lists_both_ledgers_with_what_is_left(desk: Project) -> None:
+    spend(desk, 2.0)
+    text = ask("show").stdout
+    assert "Scratch ledger (public data only)" in text
+    assert "clinic ━━━━━━━━━━━━━━━━━━━━────────── 2 spent of 3 at delta 1e-05, 1 left" in text
+    assert "adlm: 2 by itself" in text
+    assert "reserved, not committed: crashed or running aaaaaaaaaaaa" in text
+    real, scratch = told("show")["ledgers"]
+    assert (real["scratch"], scratch["scratch"]) == (False, True)
+    (clinic,) = real["populations"]
+    assert clinic["epsilon"] == pytest.approx(2)
+    assert clinic["reserved"][0]["release_id"] == "a" * 64
+
+
+def test_show_of_an_unknown_population_names_the_known_ones(desk: Project) -> None:
+    error = ask("show", "clinik").exception
+    assert isinstance(error, InputError)
+    assert "known are clinic, wdbc" in str(error)
+
+
+def test_missing_ledger_of_a_known_population_is_an_error(desk: Project) -> None:
+    (desk.folder / "ledger.db").unlink()
+    for arguments in (["show"], ["plan"], ["history"], ["set", "clinic", "--epsilon", "1", "--delta", "1e-6", "--why", "x"]):
+        assert isinstance(ask(*arguments).exception, LedgerError), arguments
+    assert ask("verify").exit_code == 1
+    assert not (desk.folder / "ledger.db").exists()
+
+
+def test_plan_prices_params_before_anything_is_read(desk: Project) -> None:
+    answer = told("plan")
+    assert answer["fits"]
+    (point,) = answer["points"]
+    assert (point["population"], point["cap_epsilon"], point["before"]) == ("clinic", 3.0, 0.0)
+    assert point["together"] == pytest.approx(1.0, rel=1e-9)
+    (release,) = [one for one in point["releases"] if one["out"] == "data/released/release"]
+    assert (release["status"], release["mechanism"]) == ("new", "coefficients")
+    assert ask("plan").exit_code == 0
+
+
+def test_plan_that_does_not_fit_ends_with_one_and_the_arithmetic(desk: Project) -> None:
+    spend(desk, 2.9)
+    refused = ask("plan")
+    assert isinstance(refused.exception, BudgetRefused)
+    assert "clinic: 2.9 spent of 3" in str(refused.exception)
+    answer = ask("plan", "--json")
+    assert answer.exit_code == 1
+    assert not json.loads(answer.stdout)["fits"]
+
+
+def test_plan_agrees_with_what_reserve_will_say(desk: Project) -> None:
+    spend(desk, 1.0)
+    largest = Ledger.open(desk.ledger_url, create=False).spent("clinic").largest
+    assert ask("plan", "--sweep", f"release.epsilon={largest}").exit_code == 0
+    assert ask("plan", "--sweep", f"release.epsilon={largest * 1.01}").exit_code == 1
+
+
+def test_sweep_adds_up_its_settings(desk: Project) -> None:
+    answer = told("plan", "--sweep", "release.epsilon=1,2,2.5")
+    totals = [point["together"] for point in answer["points"]]
+    assert totals[0] == pytest.approx(1.0)
+    assert 2 < totals[1] < 3 < totals[2]
+    assert [point["fits"] for point in answer["points"]] == [True, True, False]
+    assert not answer["fits"]
+
+
+def test_sweep_over_the_same_release_costs_once(desk: Project) -> None:
+    answer = told("plan", "--sweep", "train.epochs=10,20,30")
+    assert [point["together"] for point in answer["points"]] == [answer["points"][0]["together"]] * 3
+
+
+def test_plan_of_a_private_population_without_cap_names_the_command(desk: Project) -> None:
+    (desk.folder / "ledger.db").unlink()
+    Ledger.open(desk.ledger_url, create=True)
+    assert "airlock budget set clinic --epsilon" in str(ask("plan").exception)
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("release.epsilon", "KEY=VALUE"),
+        ("relese.epsilon=1", "no section 'relese'"),
+        ("release.epsilom=1", "did you mean 'epsilon'"),
+        ("release.epsilon=-1", "greater than 0"),
+    ],
+)
+def test_wrong_sweeps_are_one_line(desk: Project, option: str, words: str) -> None:
+    error = ask("plan", "--sweep", option).exception
+    assert isinstance(error, InputError | ParamsError)
+    assert words in str(error)
+
+
+def test_set_records_who_and_why(desk: Project) -> None:
+    assert ask("set", "clinic", "--epsilon", "5", "--delta", "1e-6", "--why", "second study", "--who", "board").exit_code == 0
+    assert ask("set", "wdbc", "--epsilon", "20", "--delta", "1e-5", "--why", "more runs").exit_code == 0
+    caps = [(entry["scratch"], entry["population"], entry["details"].get("why")) for entry in told("history") if entry["kind"] == "cap"]
+    assert (False, "clinic", "second study") in caps
+    assert (True, "wdbc", "more runs") in caps
+    text = ask("history", "clinic").stdout
+    assert "by owner: ethics board" in text
+    assert "epsilon 5 at delta 1e-06, by board: second study" in text
+
+
+def test_set_of_an_unknown_population_is_refused(desk: Project) -> None:
+    assert isinstance(ask("set", "clinik", "--epsilon", "5", "--delta", "1e-6", "--why", "typo").exception, InputError)
+
+
+def test_verify_finds_a_ledger_put_back_from_before_a_receipt(desk: Project) -> None:
+    Keyring.create(desk)
+    backup = (desk.folder / "ledger.db").read_bytes()
+    ledger, workspace, sign = spend(desk, 1.0), Path.cwd(), signer(desk)
+    receipts.pin(workspace, sign.public_key, owner=True)
+    receipts.write(workspace, {"stage": "release", "zone": "release", "ledger": ledger.receipt()}, sign)
+    assert ask("verify").exit_code == 0
+    (desk.folder / "ledger.db").write_bytes(backup)
+    found = ask("verify")
+    assert found.exit_code == 1
+    assert "real ledger: head" in found.stdout
+    assert "was cut or rewritten" in found.stdout
+
+
+@pytest.mark.parametrize("command", ["show", "plan", "set", "history", "verify"])
+def test_every_command_explains_itself_with_an_example(command: str) -> None:
+    text = ask(command, "--help").stdout
+    assert f"Example: airlock budget {command}" in text
