@@ -19,7 +19,7 @@ from flows.limits import LEASE_SECONDS, LIMITS, SENSITIVE
 from flows.reproduction import exchange, ordered, reproduce
 from stages.boundary import budget, leash
 from stages.boundary.home import project
-from stages.boundary.runner import load_graph
+from stages.boundary.trees import load_graph
 from stages.errors import BudgetRefused
 from stages.params import Params
 

@@ -60,6 +60,7 @@ class TrainParams(Section):
     """Data-free training. Nothing here costs budget."""
 
     method: Literal["closed-form", "sgd"] = "closed-form"
+    ridge: Literal["auto"] | Annotated[float, Field(gt=0)] = "auto"
     head: Literal["linear", "mlp"] = "linear"
     epochs: int = Field(200, ge=1)
     learning_rate: float = Field(0.01, gt=0)
@@ -133,6 +134,7 @@ def _first_line(model: type[BaseModel], error: ValidationError) -> str:
 def _keys_beside(model: type[BaseModel], parents: list[str]) -> list[str]:
     for parent in parents:
         annotation = model.model_fields[parent].annotation
-        assert isinstance(annotation, type) and issubclass(annotation, BaseModel)
+        assert isinstance(annotation, type)
+        assert issubclass(annotation, BaseModel)
         model = annotation
     return sorted(model.model_fields)

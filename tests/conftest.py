@@ -42,7 +42,13 @@ class Workspace:
     def run(self, *command: str, check: bool = True, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command here; with `check`, a failure shows what it printed."""
         done = subprocess.run(
-            command, cwd=self.root, env={**self.environment, **(environment or {})}, capture_output=True, text=True, check=False, timeout=600
+            command,
+            cwd=self.root,
+            env={**self.environment, **(environment or {})},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
         )
         if check and done.returncode != 0:
             raise AssertionError(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")

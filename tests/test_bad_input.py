@@ -120,7 +120,9 @@ RECORDS: list[tuple[str, Callable[[str], str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("name", "spoil", "words"), RECORDS, ids=[name for name, _, _ in RECORDS])
-def test_bad_records_are_named_by_column_and_row_never_by_value(tidy: Workspace, name: str, spoil: Callable[[str], str], words: list[str]) -> None:
+def test_bad_records_are_named_by_column_and_row_never_by_value(
+    tidy: Workspace, name: str, spoil: Callable[[str], str], words: list[str]
+) -> None:
     spoiled = spoil(GOOD)
     assert spoiled != GOOD
     line = add_and_ingest(tidy, spoiled)

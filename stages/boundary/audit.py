@@ -6,18 +6,17 @@ runner saw). Where they disagree the boundary does not hold.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 
 from stages.boundary import receipts, zones
 from stages.boundary.layers import MINIMUM
 from stages.boundary.receipts import Receipt
-from stages.errors import InputError
+from stages.boundary.trees import Commit, Tree, Workspace, graph_of, pipelines
 
 
 @dataclass(frozen=True)
@@ -48,51 +47,6 @@ class Audit:
         return not self.problems
 
 
-class Tree(Protocol):
-    """Text files of one state of the project."""
-
-    name: str
-
-    def text(self, path: str) -> str | None: ...
-    def files(self, folder: str) -> list[str]: ...
-
-
-@dataclass(frozen=True)
-class Workspace:
-    """The files as they lie on disk."""
-
-    root: Path
-    name: str = "workspace"
-
-    def text(self, path: str) -> str | None:
-        file = self.root / path
-        return file.read_text() if file.is_file() else None
-
-    def files(self, folder: str) -> list[str]:
-        return sorted(path.relative_to(self.root).as_posix() for path in (self.root / folder).rglob("*") if path.is_file())
-
-
-@dataclass(frozen=True)
-class Commit:
-    """The files of one commit, without checking it out."""
-
-    root: Path
-    name: str
-
-    def _git(self, *arguments: str) -> str | None:
-        done = subprocess.run(["git", *arguments], cwd=self.root, capture_output=True, text=True, check=False)
-        return done.stdout if done.returncode == 0 else None
-
-    def text(self, path: str) -> str | None:
-        return self._git("show", f"{self.name}:{path}")
-
-    def files(self, folder: str) -> list[str]:
-        listed = self._git("ls-tree", "-r", "--name-only", self.name, "--", folder + "/" if folder else ".")
-        if listed is None:
-            raise InputError(f"no commit '{self.name}' here: name one that `git log` lists")
-        return sorted(listed.splitlines())
-
-
 def audit(workspace: Path, rev: str | None = None) -> Audit:
     """Audit the workspace, or the commit `rev`."""
     return audit_tree(Commit(workspace, rev) if rev else Workspace(workspace))
@@ -101,10 +55,7 @@ def audit(workspace: Path, rev: str | None = None) -> Audit:
 def audit_tree(tree: Tree) -> Audit:
     """Audit any source of files (workspace, commit, bundle)."""
     signed = _receipts(tree)
-    dvc_yaml, params = tree.text("dvc.yaml"), tree.text("params.yaml")
-    if dvc_yaml is None or params is None:
-        raise InputError("dvc.yaml or params.yaml is missing: run from the project's top folder")
-    graph = zones.parse(dvc_yaml, params)
+    graph = graph_of(tree)
     problems = zones.problems(graph)
     problems += [f"'{path}' tracks data with DVC directly: raw data enter by `airlock add` only" for path in _tracked(tree)]
     problems += [f"receipt {receipt.path} {receipt.problem}" for receipt in signed if receipt.problem]
@@ -133,8 +84,10 @@ def _tracked(tree: Tree) -> list[str]:
 
 
 def _lock(tree: Tree) -> Mapping[str, Mapping[str, Any]]:
-    text = tree.text("dvc.lock")
-    stages: Mapping[str, Mapping[str, Any]] = (yaml.safe_load(text) or {}).get("stages", {}) if text else {}
+    stages: dict[str, Mapping[str, Any]] = {}
+    for path in pipelines(tree):
+        text = tree.text(path.removesuffix("yaml") + "lock")
+        stages |= (yaml.safe_load(text) or {}).get("stages", {}) if text else {}
     return stages
 
 

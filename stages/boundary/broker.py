@@ -70,7 +70,10 @@ def take_orders(stage: Stage, graph: Graph, *, params: Params, facts: Facts, led
 def check_delta(params: Params, facts: Facts) -> None:
     """delta must be far below 1/n: at 1/n, publishing one whole record would be allowed."""
     if params.release.delta >= 1 / max(facts.n, 1):
-        raise InputError(f"release.delta {params.release.delta:g} must be below 1/n = {1 / facts.n:.2g} (n = {facts.n} records is public): lower it in params.yaml")
+        raise InputError(
+            f"release.delta {params.release.delta:g} must be below 1/n = {1 / facts.n:.2g} (n = {facts.n} records is public): "
+            f"lower it in params.yaml"
+        )
 
 
 def _reserve(plan: Plan, release_id: str, facts: Facts, ledger: Ledger) -> Reservation:

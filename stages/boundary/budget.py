@@ -13,6 +13,7 @@ from stages.boundary import broker, handles, manifest, receipts, zones
 from stages.boundary.canonical import sha256_path
 from stages.boundary.home import Project
 from stages.boundary.ledger import Ledger, Quote, Release
+from stages.boundary.trees import load_graph
 from stages.errors import InputError, LedgerError, ParamsError
 from stages.params import Params, check
 from stages.privacy.plan import Facts, Plan
@@ -96,7 +97,7 @@ def problems(project: Project, workspace: Path) -> list[str]:
 
 def price(project: Project, workspace: Path, params: Params, sweep: Sequence[Mapping[str, Any]] = ({},)) -> list[Point]:
     """Price what params.yaml would release, once per setting of a sweep. No record is read; each setting is added to those before."""
-    graph = zones.parse((workspace / "dvc.yaml").read_text(), (workspace / "params.yaml").read_text())
+    graph = load_graph(workspace)
     points, known = [], dict[str, Release]()
     for settings in sweep:
         changed = override(params, settings)

@@ -8,7 +8,9 @@ import os
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -54,7 +56,9 @@ class Visit:
         ).encode()
 
 
-def confine(visit: Visit, *, project: Project, workspace: Path, layers: frozenset[Layer], canary: Path, listen: Listener) -> sandbox.Outcome:
+def confine(
+    visit: Visit, *, project: Project, workspace: Path, layers: frozenset[Layer], canary: Path, listen: Listener
+) -> sandbox.Outcome:
     """Run the visit to its end.
 
     Raises:
@@ -112,11 +116,9 @@ def confine(visit: Visit, *, project: Project, workspace: Path, layers: frozense
 
 
 def _feed(descriptor: int, data: bytes) -> None:
-    with os.fdopen(descriptor, "wb") as pipe:
-        try:
-            pipe.write(data)
-        except BrokenPipeError:
-            pass  # the stage died first; its return code tells
+    # A stage that dies before it has read everything tells so by its return code.
+    with suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as pipe:
+        pipe.write(data)
 
 
 def _drain(descriptor: int, hear: Listener) -> None:
@@ -133,6 +135,7 @@ def _answer(ours: socket.socket, exchange: connection.Exchange, hear: Listener) 
         except AirlockError as error:
             hear({"kind": "error", "class": type(error).__name__, "message": str(error), "exit_code": error.exit_code})
         except Exception as error:  # a cluster may fail in any way; the class is all that may be told
+            hear({"kind": "note", "message": "traceback", "text": traceback.format_exc()})
             hear({"kind": "crash", "class": type(error).__name__, "where": "the cluster"})
 
 
@@ -151,4 +154,4 @@ def _failure(visit: Visit, outcome: sandbox.Outcome, endings: list[Mapping[str, 
         failure.exit_code = int(ending["exit_code"])
         return failure
     how = f"{ending['class']} at {ending['where']}" if ending["kind"] == "crash" else f"exit status {outcome.returncode}"
-    return StageFailed(f"stage '{visit.stage}' crashed ({how}); details: the owner's log, {project.log.name}/{visit.stage}.jsonl in AIRLOCK_HOME")
+    return StageFailed(f"stage '{visit.stage}' crashed ({how}): see the owner's log, {project.log / visit.stage}.jsonl")

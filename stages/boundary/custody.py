@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stages.boundary import handles, keys, receipts
+from stages.boundary import budget as books
+from stages.boundary import handles, keys
 from stages.boundary.home import Project, project
 from stages.boundary.keys import Keyring
 from stages.boundary.ledger import Ledger
@@ -20,7 +21,7 @@ def custody_problems(workspace: Path) -> list[str]:
     place = project(workspace)
     if not keys.exist(place):
         return []
-    return [*_changed_records(workspace, place), *_broken_ledgers(workspace, place)]
+    return [*_changed_records(workspace, place), *books.problems(place, workspace)]
 
 
 def _changed_records(workspace: Path, place: Project) -> Iterator[str]:
@@ -31,18 +32,6 @@ def _changed_records(workspace: Path, place: Project) -> Iterator[str]:
                 handles.check(place, keyring, handle)
             except AirlockError as error:
                 yield str(error)
-
-
-def _broken_ledgers(workspace: Path, place: Project) -> Iterator[str]:
-    heads: dict[bool, list[tuple[int, str]]] = {}
-    for receipt in receipts.in_workspace(workspace):
-        if not receipt.problem and (head := receipt.body.get("ledger")):
-            heads.setdefault(bool(head["scratch"]), []).append((int(head["sequence"]), str(head["head"])))
-    for scratch, known in heads.items():
-        try:
-            yield from Ledger.open(place.scratch_url if scratch else place.ledger_url, create=False).verify(known)
-        except AirlockError as error:
-            yield str(error)
 
 
 def budget(workspace: Path) -> dict[str, Any] | None:

@@ -28,10 +28,9 @@ def main() -> int:
     with open(REQUEST, "rb") as pipe:
         request = json.loads(pipe.read())
     os.set_inheritable(EVENTS, False)
-    sink = open(EVENTS, "wb", buffering=0)
 
     def send(event: Event) -> None:
-        sink.write(json.dumps(dict(event), default=str).encode() + b"\n")
+        os.write(EVENTS, json.dumps(dict(event), default=str).encode() + b"\n")
 
     try:
         room = _room(request, send)

@@ -25,6 +25,7 @@ from stages.boundary.publish import publish
 from stages.boundary.sandbox import Outcome
 from stages.boundary.seal import seal_contexts
 from stages.boundary.testimony import describe
+from stages.boundary.trees import load_graph
 from stages.errors import BoundaryError
 from stages.params import Params, load_params
 from stages.privacy.plan import Facts
@@ -175,14 +176,6 @@ def seal_keys(keyring: Keyring, facts: Facts, generation: int | None) -> dict[st
     """The keys of the sealed files, by the names under which a room has them."""
     contexts = seal_contexts(facts, generation=generation)
     return {"seal:" + role: keyring.seal_key(context) for role, context in contexts.items()}
-
-
-def load_graph(workspace: Path) -> zones.Graph:
-    """The stages of the working tree."""
-    try:
-        return zones.parse((workspace / "dvc.yaml").read_text(), (workspace / "params.yaml").read_text())
-    except FileNotFoundError as error:
-        raise BoundaryError(f"{Path(str(error.filename)).name} is missing: run from the project's top folder") from None
 
 
 def run_stage(name: str, *, workspace: Path, listen: Callable[[Mapping[str, Any]], None] = lambda event: None) -> Path:

@@ -79,22 +79,37 @@ def overlaps(left: str, right: str) -> bool:
     return "." in (left, right) or left == right or left.startswith(right.rstrip("/") + "/") or right.startswith(left.rstrip("/") + "/")
 
 
-def parse(dvc_yaml: str, params_yaml: str) -> Graph:
+def parse(dvc_yaml: str, params_yaml: str, others: Mapping[str, str] | None = None) -> Graph:
     """Read dvc.yaml, with `${...}` filled in from params.yaml.
 
+    Args:
+        dvc_yaml: text of the top folder's file.
+        params_yaml: text of params.yaml.
+        others: texts of dvc.yaml files further down, by path; what DVC would run is checked wherever it stands.
+
     Raises:
-        BoundaryError: for templating that this check does not follow (foreach, matrix, vars): what cannot be
-            checked does not run.
+        BoundaryError: for what this check does not follow (foreach, matrix, vars, another working folder): what cannot
+            be checked does not run.
     """
-    document, params = _load(dvc_yaml, "dvc.yaml"), _load(params_yaml, "params.yaml")
-    if "vars" in document:
-        raise BoundaryError("dvc.yaml: `vars` is not followed by the taint check: put the values into params.yaml")
-    stages = {}
-    for name, body in (document.get("stages") or {}).items():
-        if "foreach" in body or "matrix" in body or "wdir" in body:
-            raise BoundaryError(f"stage '{name}': foreach, matrix and wdir are not followed by the taint check: write the stages out")
-        stages[name] = _stage(name, _fill(body, params, name))
+    params = _load(params_yaml, "params.yaml")
+    stages: dict[str, Stage] = {}
+    for path, text in {"dvc.yaml": dvc_yaml, **(others or {})}.items():
+        document = _load(text, path)
+        if "vars" in document:
+            raise BoundaryError(f"{path}: `vars` is not followed by the taint check: put the values into params.yaml")
+        for name, body in (document.get("stages") or {}).items():
+            _check_followed(path, name, body, stages)
+            stages[name] = _stage(name, _fill(body, params, name))
     return Graph(stages)
+
+
+def _check_followed(path: str, name: str, body: Mapping[str, Any], known: Mapping[str, Stage]) -> None:
+    if "foreach" in body or "matrix" in body:
+        raise BoundaryError(f"stage '{name}': foreach and matrix are not followed by the taint check: write the stages out")
+    if posixpath.normpath(posixpath.join(posixpath.dirname(path), str(body.get("wdir", ".")))) != ".":
+        raise BoundaryError(f"stage '{name}' in {path} must work in the top folder: set its `wdir` so that it leads there")
+    if name in known:
+        raise BoundaryError(f"stage '{name}' in {path} has the name of another stage: choose another")
 
 
 def _load(text: str, source: str) -> dict[str, Any]:
@@ -187,7 +202,10 @@ def _problems_of_dep(stage: Stage, dep: str, graph: Graph) -> Iterator[str]:
     elif dep.startswith(("/", "..")):
         yield f"stage '{stage.name}' depends on '{dep}' outside the workspace: move it inside or add it (airlock add FILE)"
     elif not graph.makers(dep) and not _known(dep, SOURCES):
-        yield f"stage '{stage.name}' depends on '{dep}', which no stage makes and which is neither code, schema nor handle: add it (airlock add FILE)"
+        yield (
+            f"stage '{stage.name}' depends on '{dep}', which no stage makes and which is neither code, schema nor handle: "
+            f"add it (airlock add FILE)"
+        )
 
 
 def _problems_of_out(stage: Stage, out: str, graph: Graph) -> Iterator[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -44,7 +45,7 @@ def command(
 
 def _draw(svg: Path | None) -> None:
     from stages.boundary.graph import mermaid, picture
-    from stages.boundary.runner import load_graph
+    from stages.boundary.trees import load_graph
 
     stages = load_graph(Path.cwd())
     if svg:
@@ -72,7 +73,14 @@ def _show(answer: Audit, problems: list[str]) -> None:
 
 def _cells(row: Row) -> list[str]:
     could = f"{'yes' if row.could_read_raw else 'no'} / {'yes' if row.could_read_sealed else 'no'}"
-    released = "\n".join(f"{release['mechanism']}: epsilon {release['proven']['epsilon']:.4g} proven" if isinstance(release["proven"]["epsilon"], float)
-                         else f"{release['mechanism']}: {release['proven']['reason']}" for release in row.releases)
+    released = "\n".join(_released(release) for release in row.releases)
     layers = "all five" if len(row.enforcement) == 5 else ", ".join(row.enforcement) or "-"
     return [row.name, row.zone, could, row.did_read_records, str(row.passes), row.when, released or "-", layers]
+
+
+def _released(release: Mapping[str, Any]) -> str:
+    proven = release["proven"]
+    promise = (
+        proven["reason"] if proven["epsilon"] == "infinity" else f"proven epsilon {proven['epsilon']:.4g} at delta {proven['delta']:g}"
+    )
+    return f"{release['mechanism']}: {promise}{' (interactive)' if release['interactive'] else ''}"

@@ -56,7 +56,7 @@ def summarise(workspace: Path) -> dict[str, Any]:
     """What the page says, in a few figures, from the same inputs."""
     from stages.boundary.audit import audit
     from stages.boundary.room import Room
-    from stages.boundary.runner import load_graph
+    from stages.boundary.trees import load_graph
     from stages.open import findings, sections
     from stages.params import load_params
 

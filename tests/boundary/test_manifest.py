@@ -69,7 +69,12 @@ def test_whatever_shapes_the_statistic_changes_the_id(facts: Facts) -> None:
 
 @pytest.mark.parametrize(
     "plan",
-    [replace(PLAN, version=2), replace(PLAN, parameters={"epsilon": 1.1}), replace(PLAN, mechanism="adlm"), replace(PLAN, proven=replace(PROVEN, neighbours="replace-one"))],
+    [
+        replace(PLAN, version=2),
+        replace(PLAN, parameters={"epsilon": 1.1}),
+        replace(PLAN, mechanism="adlm"),
+        replace(PLAN, proven=replace(PROVEN, neighbours="replace-one")),
+    ],
 )
 def test_a_changed_plan_changes_the_id(plan: Plan) -> None:
     assert manifest.release_id(plan, FACTS) != manifest.release_id(PLAN, FACTS)

@@ -30,7 +30,9 @@ def plant(workspace: Workspace) -> np.ndarray:
     lines = [",".join([*(repr(float(number)) for number in row), "ill" if index % 3 else "healthy"]) for index, row in enumerate(numbers)]
     raw = workspace.home / "records.csv"
     raw.write_text("\n".join([header, *lines]) + "\n")
-    columns = "".join(f"- {{name: c{index}, type: number, bounds: [{LOW}, {HIGH}], missing: refuse, why: test}}\n" for index in range(COLUMNS))
+    columns = "".join(
+        f"- {{name: c{index}, type: number, bounds: [{LOW}, {HIGH}], missing: refuse, why: test}}\n" for index in range(COLUMNS)
+    )
     (workspace.root / "data/schemas/planted.yaml").write_text(SCHEMA + columns)
     workspace.edit("params.yaml", "dataset: wdbc ", "dataset: planted ")
     workspace.run("airlock", "add", str(raw), "--name", "planted", "--epsilon", "3", "--delta", "1e-5")

@@ -55,7 +55,14 @@ def test_stage_without_a_zone_is_refused(meta: dict) -> None:
 
 
 @pytest.mark.parametrize(
-    "cmd", ["python train.py", "airlock run train && cat data/sealed/meta.json", "airlock run release", ["airlock run train", "id"], "airlock  run train"]
+    "cmd",
+    [
+        "python train.py",
+        "airlock run train && cat data/sealed/meta.json",
+        "airlock run release",
+        ["airlock run train", "id"],
+        "airlock  run train",
+    ],
 )
 def test_command_around_the_runner_is_refused(cmd: object) -> None:
     assert any("'train': cmd goes around the runner" in line for line in found(changed("train", cmd=cmd)))
@@ -63,7 +70,13 @@ def test_command_around_the_runner_is_refused(cmd: object) -> None:
 
 @pytest.mark.parametrize(
     ("stage", "out"),
-    [("train", "data/released/model"), ("ingest", "data/model2"), ("release", "data/sealed/more"), ("train", "data/raw/copy"), ("train", "data")],
+    [
+        ("train", "data/released/model"),
+        ("ingest", "data/model2"),
+        ("release", "data/sealed/more"),
+        ("train", "data/raw/copy"),
+        ("train", "data"),
+    ],
 )
 def test_out_whose_label_contradicts_its_stage_is_refused(stage: str, out: str) -> None:
     outs = [*PIPELINE["stages"][stage]["outs"], {out: {"remote": "released"}}]
@@ -95,6 +108,19 @@ def test_only_open_stages_bring_their_own_module() -> None:
 def test_templating_that_cannot_be_followed_fails_closed(field: dict) -> None:
     with pytest.raises(BoundaryError, match="'train'"):
         found(changed("train", **field))
+
+
+def test_pipelines_further_down_are_checked_too() -> None:
+    hidden = "stages: {spy: {cmd: cat data/sealed/train.sealed, deps: [data/sealed], wdir: ..}}"
+    graph = zones.parse((ROOT / "dvc.yaml").read_text(), "dataset: wdbc", {"deep/dvc.yaml": hidden})
+    assert any("'spy'" in line for line in zones.problems(graph))
+    with pytest.raises(BoundaryError, match="'spy' in deep/dvc.yaml must work in the top folder"):
+        zones.parse((ROOT / "dvc.yaml").read_text(), "dataset: wdbc", {"deep/dvc.yaml": hidden.replace(", wdir: ..", "")})
+
+
+def test_the_owners_pipeline_has_no_problem() -> None:
+    owner = (ROOT / "owner/dvc.yaml").read_text()
+    assert zones.problems(zones.parse((ROOT / "dvc.yaml").read_text(), "dataset: wdbc", {"owner/dvc.yaml": owner})) == []
 
 
 def test_unknown_reference_to_params_is_an_error_that_names_it() -> None:

@@ -82,4 +82,6 @@ def _arrow(data: bytes) -> bytes:
 
 
 def _plain(table: pa.Table) -> bytes:
-    return b"".join(bytes(buffer) for column in table.columns for chunk in column.chunks for buffer in chunk.buffers() if buffer is not None)
+    return b"".join(
+        bytes(buffer) for column in table.columns for chunk in column.chunks for buffer in chunk.buffers() if buffer is not None
+    )

@@ -1,0 +1,103 @@
+"""The whole pipeline as a user meets it: two commands, six stages, a ledger that training never touches."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from tests.conftest import Workspace
+
+STAGES = ["ingest", "relevance", "release", "train", "evaluate", "report"]
+
+
+def ran(output: str) -> list[str]:
+    """Stages that DVC ran, from what it printed."""
+    return [name for name in STAGES if f"Running stage '{name}'" in output]
+
+
+def history(workspace: Workspace) -> str:
+    return workspace.run("airlock", "budget", "history", "--json").stdout
+
+
+def test_the_embedded_default_gives_a_model_a_report_and_an_audit(finished: Workspace) -> None:
+    metrics = json.loads((finished.root / "data/metrics/evaluate.json").read_text())
+    assert metrics["accuracy"] > 0.85
+    assert metrics["reference_accuracy"] > 0.93
+    release = json.loads((finished.root / "data/released/release/release.json").read_text())
+    assert release["proven"]["epsilon"] <= 1.0 and release["proven"]["delta"] == 1e-5 and release["neighbours"] == "zero-out"
+    assert "<script src" not in (finished.root / "data/report/report.html").read_text()
+    summary = finished.run("airlock", "report").stdout
+    for word in ("accuracy", "epsilon", "left", "ingest", "report.html"):
+        assert word in summary, summary
+
+
+def test_nothing_changed_runs_nothing(finished: Workspace) -> None:
+    before = history(finished)
+    assert ran(finished.run("dvc", "repro").stdout) == []
+    finished.run("airlock", "data", "fetch", "wdbc")
+    assert ran(finished.run("dvc", "repro").stdout) == []
+    assert history(finished) == before
+    assert finished.run("git", "status", "--porcelain").stdout == ""
+
+
+def test_training_again_reads_nothing_and_spends_nothing(finished: Workspace) -> None:
+    before = history(finished)
+    finished.edit("params.yaml", "method: closed-form ", "method: sgd ")
+    finished.edit("params.yaml", "  epochs: 200", "  epochs: 10000")
+    finished.edit("params.yaml", "  learning_rate: 0.01", "  learning_rate: 0.05")
+    assert ran(finished.run("dvc", "repro").stdout) == ["train", "evaluate", "report"]
+    assert history(finished) == before
+    assert len((finished.root / "data/plots/learning_curve.csv").read_text().splitlines()) > 100
+    assert finished.run("airlock", "audit").returncode == 0
+
+
+def test_another_epsilon_is_another_release_and_going_back_is_a_replay(finished: Workspace) -> None:
+    first = (finished.root / "data/released/release/release.json").read_bytes()
+    finished.run("dvc", "exp", "run", "-S", "release.epsilon=0.5")
+    second = json.loads((finished.root / "data/released/release/release.json").read_text())
+    assert second["proven"]["epsilon"] <= 0.5
+    spent = history(finished)
+    # Without DVC's own cache the stage runs again: the ledger knows the id and gives out the archived bytes.
+    finished.edit(
+        "params.yaml",
+        "epsilon: 0.5 " if "epsilon: 0.5 " in (finished.root / "params.yaml").read_text() else "epsilon: 0.5",
+        "epsilon: 1.0 ",
+    )
+    finished.run("dvc", "repro", "--force", "--single-item", "release")
+    assert (finished.root / "data/released/release/release.json").read_bytes() == first
+    assert history(finished) == spent
+    receipts = [json.loads(path.read_text())["body"] for path in (finished.root / "receipts/release").glob("*.json")]
+    assert any(all(release["replayed"] for release in body["releases"]) and body["did_read"]["records"] == "no" for body in receipts)
+
+
+def test_dvc_shows_metrics_plots_and_the_graph(finished: Workspace) -> None:
+    assert "accuracy" in finished.run("dvc", "metrics", "show").stdout
+    finished.run("dvc", "plots", "show", "-o", "plots")
+    assert (finished.root / "plots/index.html").exists()
+    assert "release" in finished.run("dvc", "dag").stdout
+
+
+def test_every_stage_says_what_it_is(finished: Workspace) -> None:
+    stages = yaml.safe_load((finished.root / "dvc.yaml").read_text())["stages"]
+    assert list(stages)[:6] == STAGES
+    for name, stage in stages.items():
+        assert stage["desc"] and stage["meta"]["zone"] and stage["cmd"] == f"airlock run {name}" and stage["deps"] and stage["params"]
+
+
+def test_a_release_beyond_the_cap_is_refused_before_any_read(finished: Workspace) -> None:
+    finished.edit("params.yaml", "  epsilon: 1.0 ", "  epsilon: 11.0 ")
+    before, receipts = history(finished), sorted((finished.root / "receipts/release").iterdir())
+    done = finished.run("airlock", "run", "release", check=False)
+    assert done.returncode == 1
+    assert "airlock budget set" in done.stderr and len(done.stderr.strip().splitlines()) == 1
+    assert history(finished) == before and sorted((finished.root / "receipts/release").iterdir()) == receipts
+
+
+@pytest.mark.parametrize("holdout", ["none"])
+def test_without_a_holdout_there_is_a_model_and_no_score(finished: Workspace, holdout: str) -> None:
+    finished.edit("params.yaml", "  holdout: auto ", f"  holdout: {holdout} ")
+    finished.run("dvc", "repro")
+    metrics = json.loads((finished.root / "data/metrics/evaluate.json").read_text())
+    assert metrics["holdout"] == "none" and metrics["accuracy"] is None
