@@ -107,7 +107,7 @@ def _pass(client: Any, message: bytes) -> bytes:
     request = client.submit(same, message, **place)
     futures = client.map(part, *zip(*ranges, strict=True), request=request, **place)
     total: dict[str, NDArray[np.int64]] = {}
-    for future, answer in _distributed().as_completed(futures, with_results=True):
+    for future, answer in _distributed().as_completed(futures, loop=client.loop, with_results=True):
         _add(total, answer)
         future.release()
     return _pack(total)
