@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 from stages.privacy import accounting, gaussian
 from stages.privacy.guarantees import Neighbours
@@ -56,18 +57,34 @@ def sampled_gaussian_multiplier(
     """The noise multiplier at which `steps` Poisson-sampled Gaussian steps are (epsilon, delta)-DP, to within 0.1 % and from above."""
     from dp_accounting import dp_event
 
-    def fits(multiplier: float) -> bool:
-        step = dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(multiplier))
-        return accounting.epsilon(dp_event.SelfComposedDpEvent(step, steps), delta, neighbours=neighbours) <= epsilon
+    def event(multiplier: float) -> Any:
+        return dp_event.SelfComposedDpEvent(dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(multiplier)), steps)
 
-    low, high = 0.05, 0.1
-    while not fits(high):
-        low, high = high, 2 * high
+    def cost(multiplier: float) -> float:
+        return accounting.epsilon(event(multiplier), delta, neighbours=neighbours)
+
+    # Every cost is a privacy loss distribution, which takes a second or more: start where RDP, which is quick, says that it fits.
+    high = 0.1
+    while accounting.rdp_epsilon(event(high), delta) > epsilon:
+        high *= 1.1
         if high > 1e6:
             raise ValueError(f"no noise makes {steps} steps at rate {rate} ({epsilon}, {delta})-DP: raise epsilon or delta")
+    while (cost_high := cost(high)) > epsilon:
+        high *= 1.1
+    low, cost_low = high, cost_high
+    while cost_low <= epsilon:
+        high, cost_high = low, cost_low
+        low = max(low / 2, low * min(0.98, (cost_high / epsilon) ** 0.7))
+        cost_low = cost(low)
     while high > low * 1.001:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if fits(middle) else (middle, high)
+        # Cost is nearly a power of the multiplier: a secant between logarithms, kept a little inside, needs two or three steps.
+        part = math.log(cost_low / epsilon) / math.log(cost_low / cost_high)
+        middle = low * (high / low) ** part
+        middle = min(max(middle, low * 1.0005), high / 1.0005)
+        if (found := cost(middle)) <= epsilon:
+            high, cost_high = middle, found
+        else:
+            low, cost_low = middle, found
     return high
 
 
