@@ -132,3 +132,21 @@ def test_ledger_survives_a_fork(ledger: Ledger) -> None:
     child.join()
     assert child.exitcode == 0
     assert ledger.release(name("a")) is not None
+
+
+@pytest.mark.xdist_group("postgresql")
+def test_role_that_may_only_read_and_append_is_enough(server: str) -> None:
+    import psycopg
+
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA rights")
+        url = f"{server}&options=-csearch_path%3Drights"
+        Ledger.open(url, create=True).set_cap("clinic", 3, 1e-5, who="owner", why="test")
+        connection.execute("CREATE ROLE clerk LOGIN")
+        connection.execute("GRANT USAGE ON SCHEMA rights TO clerk")
+        connection.execute("GRANT SELECT, INSERT ON rights.ledger_entries TO clerk")
+        connection.execute("GRANT SELECT ON rights.ledger_version TO clerk")
+    clerk = Ledger.open(url.replace("airlock@", "clerk@"), create=False)
+    assert reserve(clerk, "a").status == "new"
+    clerk.commit(name("a"), name("bytes"))
+    assert clerk.verify([clerk.head()]) == []
