@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from stages.boundary.graph import picture
-from stages.boundary.runner import load_graph
+from stages.boundary.trees import load_graph
 
 HERE = Path(__file__).parent
 PAGE = Path("data/report/report.html")

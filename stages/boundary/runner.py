@@ -25,7 +25,7 @@ from stages.boundary.publish import publish
 from stages.boundary.sandbox import Outcome
 from stages.boundary.seal import seal_contexts
 from stages.boundary.testimony import describe
-from stages.boundary.trees import load_graph
+from stages.boundary.trees import Workspace, load_graph, pipelines
 from stages.errors import BoundaryError
 from stages.params import Params, load_params
 from stages.privacy.plan import Facts
@@ -118,7 +118,8 @@ class Run:
         return {"audit": [asdict(row) for row in audit(self.workspace).stages], "budget": budget(self.workspace)}
 
     def _confine(self, staging: Path, scratch: Path, **given: Any) -> Outcome:
-        deps = {dep: self._resolve(dep) for dep in (*self.stage.deps, "dvc.yaml", "params.yaml")}
+        declared = (*self.stage.deps, *pipelines(Workspace(self.workspace)), "params.yaml")
+        deps = {dep: self._resolve(dep) for dep in declared}
         extra: Mapping[str, Path] = given.pop("paths", {})
         outs = {out: staging / out for out in self.stage.outs}
         for path in outs.values():

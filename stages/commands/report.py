@@ -56,11 +56,13 @@ def summarise(workspace: Path) -> dict[str, Any]:
     """What the page says, in a few figures, from the same inputs."""
     from stages.boundary.audit import audit
     from stages.boundary.room import Room
-    from stages.boundary.trees import load_graph
+    from stages.boundary.trees import Workspace, load_graph, pipelines
     from stages.open import findings, sections
     from stages.params import load_params
 
-    paths = {path: workspace / path for path in (*load_graph(workspace).stage("report").deps, "dvc.yaml", "params.yaml")}
+    paths = {
+        path: workspace / path for path in (*load_graph(workspace).stage("report").deps, *pipelines(Workspace(workspace)), "params.yaml")
+    }
     rows = [vars(row) for row in audit(workspace).stages]
     found = findings.gather(Room("report", load_params(workspace / "params.yaml"), facts={"audit": rows}, paths=paths))
     result, privacy, boundary = sections.result(found), sections.privacy(found), sections.boundary(found)

@@ -66,7 +66,6 @@ def gather(room: Room) -> Findings:
     evidence = _read_json(find(room, "data/metrics/attack.json")).get("attacked") or {}
     relevance = find(room, RELEASED + "relevance")
     scores, grid = read_relevance(relevance, releases["relevance"]) if relevance and "relevance" in releases else ([], [])
-    dvc_yaml, params_yaml = find(room, "dvc.yaml"), find(room, "params.yaml")
     return Findings(
         params=room.params,
         model=_read_json(find(room, "data/model/model.json")),
@@ -77,7 +76,7 @@ def gather(room: Room) -> Findings:
         curve=read_curve(find(room, "data/plots/learning_curve.csv")),
         relevance=scores,
         relevance_grid=grid,
-        graph=zones.parse(dvc_yaml.read_text(), params_yaml.read_text()) if dvc_yaml and params_yaml else None,
+        graph=read_graph(room),
         # This stage's own receipt is signed after the page is written.
         audit=[{**row, "did_read_records": "running"} if row.get("name") == room.stage else row for row in room.facts.get("audit") or []],
         budget=room.facts.get("budget"),
@@ -93,6 +92,13 @@ def find(room: Room, path: str) -> Path | None:
             if found.exists():
                 return found
     return None
+
+
+def read_graph(room: Room) -> zones.Graph | None:
+    """The stages of every dvc.yaml that the stage was given."""
+    texts = {path: place.read_text() for path, place in room.paths.items() if Path(path).name == "dvc.yaml" and place.exists()}
+    params = find(room, "params.yaml")
+    return zones.parse(texts.pop("dvc.yaml"), params.read_text(), texts) if "dvc.yaml" in texts and params else None
 
 
 def _released(room: Room) -> list[tuple[str, Path]]:

@@ -9,6 +9,7 @@ import pytest
 
 from stages.boundary.graph import mermaid, picture
 from stages.boundary.passages import RECORDS_NODE, answer, describe, edges, rooms
+from stages.boundary.trees import load_graph
 from stages.boundary.zones import Graph, parse
 
 ROOT = Path(__file__).parents[2]
@@ -17,7 +18,7 @@ SPACE = "{http://www.w3.org/2000/svg}"
 
 @pytest.fixture
 def graph() -> Graph:
-    return parse((ROOT / "dvc.yaml").read_text(), (ROOT / "params.yaml").read_text())
+    return load_graph(ROOT)
 
 
 def pipeline(**stages: str) -> Graph:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from stages.privacy.guarantees import Guarantee
 from stages.privacy.plan import Facts, Plan
 
 ROOT = Path(__file__).parents[2]
+PROJECT = ("dvc.yaml", "owner/dvc.yaml", "params.yaml")
 FACTS = Facts("wdbc", True, "tabular", 455, 114, (30,), ("malignant", "benign"), "5c", "f1")
 EVENT = {"kind": "gaussian", "noise_multiplier": 3.73}
 PROVEN = Guarantee("proven", "record", "zero-out", 1.0, 1e-5, event=EVENT, sensitivity="L2 1.0 per query", argument="exact Gaussian")
@@ -78,7 +78,7 @@ class Inputs:
         self.release("relevance", mechanism="statistics", proven=replace(PROVEN, epsilon=0.3), details=details)
 
     def room(self, facts: dict[str, Any] | None = None, **params: Any) -> Room:
-        paths = {f"data/{dep}": self.root / "data" / dep for dep in DEPS} | {name: self.root / name for name in ("dvc.yaml", "params.yaml")}
+        paths = {f"data/{dep}": self.root / "data" / dep for dep in DEPS} | {name: self.root / name for name in PROJECT}
         paths["data/report"] = self.root / "data/report"
         known = {"audit": AUDIT, "budget": BUDGET} if facts is None else facts
         return Room("report", Params.model_validate(params), facts=known, paths=paths)
@@ -91,8 +91,8 @@ class Inputs:
 def fill(folder: Path) -> Inputs:
     """Everything that a full run leaves."""
     made = Inputs(folder)
-    for name in ("dvc.yaml", "params.yaml"):
-        shutil.copy(ROOT / name, made.root / name)
+    for name in PROJECT:
+        made.write(name, (ROOT / name).read_text())
     made.write("data/metrics/evaluate.json", EVALUATE)
     made.write("data/metrics/train.json", {"epochs": 200, "loss": 0.21})
     made.write("data/model/model.json", {"kind": "tabular", "features": "linear", "layers": [[30, 2]], "labels": LABELS})

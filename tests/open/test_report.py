@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_inputs import AUDIT, BUDGET, DEPS, EVALUATE, PROVEN, Inputs, fill
+from report_inputs import AUDIT, BUDGET, DEPS, EVALUATE, PROJECT, PROVEN, Inputs, fill
 
 from stages.boundary import manifest
 from stages.errors import ReleaseError
@@ -88,7 +88,7 @@ def test_a_page_without_any_input_is_still_a_page(bare: Inputs) -> None:
         assert sentence in text
 
 
-@pytest.mark.parametrize("path", [f"data/{dep}" for dep in DEPS] + ["dvc.yaml", "params.yaml"])
+@pytest.mark.parametrize("path", [f"data/{dep}" for dep in DEPS] + list(PROJECT))
 def test_any_one_input_may_be_missing(inputs: Inputs, path: str) -> None:
     gone = inputs.root / path
     shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
