@@ -127,8 +127,8 @@ def _cached_loss(mu: float, others: tuple[tuple[DpEvent, int], ...], neighbours:
     """The privacy loss distribution of a history, discretised to the pessimistic side (connect-the-dots, Doroshenko et al. 2022)."""
     from dp_accounting.pld import privacy_loss_distribution as distributions
 
-    spread = math.sqrt(mu**2 + sum(count * _spread(part) ** 2 for part, count in others))
-    grid = {"value_discretization_interval": min(max(spread * 2.0**-13, 1e-5), 1e-3)}
+    finest = min([_spread(part) for part, _ in others] + ([mu] if mu > 0 else []))
+    grid = {"value_discretization_interval": min(max(finest / 64, 1e-5), 1e-3)}
     total = distributions.identity(**grid)
     if mu > 0:
         total = total.compose(distributions.from_gaussian_mechanism(math.nextafter(1 / mu, 0.0), **grid))

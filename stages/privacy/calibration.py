@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 from stages.privacy import accounting, gaussian
 from stages.privacy.guarantees import Neighbours
@@ -31,10 +30,10 @@ def split(mu: float, shares: Sequence[float]) -> list[float]:
 
     Share f gets 1 / (mu sqrt f), rounded up, so that the exact sum of 1/z^2 never passes mu^2.
     """
+    if not shares or not all(0 < share <= 1 for share in shares) or sum(shares) > 1 + len(shares) * 2.0**-52:
+        raise ValueError(f"shares must be positive and sum to at most 1, got {list(shares)}")
     exact = [Fraction(share) for share in shares]
     total = sum(exact)
-    if not shares or min(shares) <= 0 or total > 1 + Fraction(len(shares), 2**52):
-        raise ValueError(f"shares must be positive and sum to at most 1, got {list(shares)}")
     # Shares like 0.1, 0.2, 0.7 pass 1 by a rounding: they are scaled back, so that the sum is a fact.
     return [root_above(max(total, Fraction(1)) / (Fraction(mu) ** 2 * share)) for share in exact]
 
@@ -57,34 +56,30 @@ def sampled_gaussian_multiplier(
     """The noise multiplier at which `steps` Poisson-sampled Gaussian steps are (epsilon, delta)-DP, to within 0.1 % and from above."""
     from dp_accounting import dp_event
 
-    def event(multiplier: float) -> Any:
-        return dp_event.SelfComposedDpEvent(dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(multiplier)), steps)
+    def excess(multiplier: float) -> float:
+        step = dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(multiplier))
+        cost = accounting.epsilon(dp_event.SelfComposedDpEvent(step, steps), delta, neighbours=neighbours)
+        return math.log(cost / epsilon) if cost > 0 else -math.inf
 
-    def cost(multiplier: float) -> float:
-        return accounting.epsilon(event(multiplier), delta, neighbours=neighbours)
-
-    # Every cost is a privacy loss distribution, which takes a second or more: start where RDP, which is quick, says that it fits.
-    high = 0.1
-    while accounting.rdp_epsilon(event(high), delta) > epsilon:
-        high *= 1.1
+    # Every cost is a loss distribution: few are made, and none with very little noise, which makes them very large.
+    low = high = 1.0
+    low_excess = high_excess = excess(1.0)
+    while low_excess <= 0 and low > 1 / 64:
+        high, high_excess, low = low, low_excess, low / 2
+        low_excess = excess(low)
+    while high_excess > 0:
+        low, low_excess, high = high, high_excess, high * 2
+        high_excess = excess(high)
         if high > 1e6:
             raise ValueError(f"no noise makes {steps} steps at rate {rate} ({epsilon}, {delta})-DP: raise epsilon or delta")
-    while (cost_high := cost(high)) > epsilon:
-        high *= 1.1
-    low, cost_low = high, cost_high
-    while cost_low <= epsilon:
-        high, cost_high = low, cost_low
-        low = max(low / 2, low * min(0.98, (cost_high / epsilon) ** 0.7))
-        cost_low = cost(low)
     while high > low * 1.001:
-        # Cost is nearly a power of the multiplier: a secant between logarithms, kept a little inside, needs two or three steps.
-        part = math.log(cost_low / epsilon) / math.log(cost_low / cost_high)
-        middle = low * (high / low) ** part
-        middle = min(max(middle, low * 1.0005), high / 1.0005)
-        if (found := cost(middle)) <= epsilon:
-            high, cost_high = middle, found
+        # Cost is nearly a power of the multiplier: a secant between logarithms, kept a little inside, needs a few steps.
+        part = low_excess / (low_excess - high_excess) if math.isfinite(high_excess) else 0.5
+        middle = min(max(low * (high / low) ** part, low * 1.0005), high / 1.0005)
+        if (found := excess(middle)) <= 0:
+            high, high_excess = middle, found
         else:
-            low, cost_low = middle, found
+            low, low_excess = middle, found
     return high
 
 
