@@ -28,7 +28,7 @@ CANDIDATES = 256
 CHUNK = 2**17
 # Thresholds are chosen by what their bound would be at this confidence: a stricter one than is asked for, or else the choice would
 # go to the luckiest count in the far tail.
-CHOOSING = 0.9999
+CHOOSING = 0.999
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,16 @@ class Law:
     score: Callable[[Sampler, int, bool], Scores]
     draws: int = 1
     shift: bool = False
+
+
+@dataclass(frozen=True)
+class Target:
+    """A law, and what is said about it: the paper's epsilon and the proven one at `delta` (infinity where nothing is proven)."""
+
+    law: Law
+    claimed: float | None
+    proven: float
+    delta: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,185 @@
+"""The networks of the comparisons, each rebuilt from a name, the shape of a record and the number of classes.
+
+AdLM: Phan et al. Sec. IV (MNIST: 5x5x32, 5x5x64, 25; CIFAR-10: 3x3x128, 5x5x128, 5x5x256, 30), normalised by Eq. 22.
+DP-SGD: the convolutional network of Opacus' MNIST example, a small multilayer perceptron, a linear model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The layers of an AdLM network.
+
+    Attributes:
+        kernels, maps, pools: of each convolution; for tables there is none, and `first` fully connected units instead.
+        hidden: width of the last hidden layer, |h| in the paper.
+    """
+
+    kernels: tuple[int, ...]
+    maps: tuple[int, ...]
+    pools: tuple[int, ...]
+    hidden: int
+    first: int = 0
+
+
+GREY = Layout((5, 5), (32, 64), (2, 2), 25)
+COLOUR = Layout((3, 5, 5), (128, 128, 256), (3, 2, 2), 30)
+TABLE = Layout((), (), (), 25, first=32)
+
+
+def layout(shape: Shape) -> Layout:
+    """The paper's layers for grey images, for colour images, and a small stand-in for tables."""
+    return TABLE if len(shape) == 1 else GREY if shape[2] == 1 else COLOUR
+
+
+class Contrast(nn.Module):
+    """Eq. 22: h / max(h, (q + alpha * sum of h^2 over l maps)^beta), q = 2, l = 5, alpha = 1e-4, beta = 0.75; in [0, 1] for h >= 0."""
+
+    def __init__(self, maps: int = 5) -> None:
+        super().__init__()
+        self.maps = maps
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Over neighbouring maps (dimension 1) of non-negative activations."""
+        around = self.maps // 2
+        squares = nn.functional.pad((hidden * hidden).transpose(1, -1), (around, around))
+        total = squares.unfold(-1, self.maps, 1).sum(-1).transpose(1, -1)
+        return hidden / torch.maximum(hidden, (2.0 + 1e-4 * total) ** 0.75)
+
+
+class UnitRange(nn.Module):
+    """(h - least) / (greatest - least) of every unit, over the batch while training; afterwards over what training saw last."""
+
+    least: Tensor
+    greatest: Tensor
+
+    def __init__(self, units: int, momentum: float = 0.05) -> None:
+        super().__init__()
+        self.momentum = momentum
+        self.register_buffer("least", torch.zeros(units))
+        self.register_buffer("greatest", torch.ones(units))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Into [0, 1] for every training record, so that Lemma 5's bound on the coefficients applies."""
+        if self.training:
+            least, greatest = hidden.detach().amin(0), hidden.detach().amax(0)
+            self.least.lerp_(least, self.momentum)
+            self.greatest.lerp_(greatest, self.momentum)
+        else:
+            least, greatest = self.least, self.greatest
+        return ((hidden - least) / (greatest - least).clamp_min(1e-6)).clamp(0, 1)
+
+
+class Adlm(nn.Module):
+    """AdLM's network: an affine layer with a fixed (perturbed) bias, normalised hidden layers, linear outputs without a bias."""
+
+    bias: Tensor
+
+    def __init__(self, shape: Shape, classes: int) -> None:
+        super().__init__()
+        plan = layout(shape)
+        self.first, self.body, width = _hidden(shape, plan, bound=True)
+        self.register_buffer("bias", torch.zeros(plan.first or plan.maps[0]))
+        self.last = nn.Sequential(nn.Linear(width, plan.hidden), nn.ReLU(), UnitRange(plan.hidden))
+        self.outputs = nn.Linear(plan.hidden, classes, bias=False)
+
+    def forward(self, records: Tensor) -> Tensor:
+        """Scores of a batch of records in their encoded shape."""
+        affine = self.first(_channels_first(records))
+        affine = affine + self.bias.reshape(1, -1, *[1] * (affine.ndim - 2))
+        scores: Tensor = self.outputs(self.last(self.body(affine)))
+        return scores
+
+
+class Ordered(nn.Module):
+    """A plain feed-forward network over encoded records."""
+
+    def __init__(self, layers: nn.Sequential) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, records: Tensor) -> Tensor:
+        """Scores of a batch of records in their encoded shape."""
+        scores: Tensor = self.layers(_channels_first(records))
+        return scores
+
+
+def pretraining(shape: Shape, classes: int) -> Ordered:
+    """The network that relevance is propagated through: AdLM's layers without normalising, every layer known to LRP."""
+    plan = layout(shape)
+    first, body, width = _hidden(shape, plan, bound=False)
+    return Ordered(nn.Sequential(first, *body, nn.Linear(width, plan.hidden), nn.ReLU(), nn.Linear(plan.hidden, classes)))
+
+
+def opacus_cnn(shape: Shape, classes: int) -> Ordered:
+    """The network of Opacus' MNIST example (examples/mnist.py), for any image of at least 16 x 16."""
+    convolutions = [nn.Conv2d(shape[2], 16, 8, 2, padding=3), nn.ReLU(), nn.MaxPool2d(2, 1)]
+    convolutions += [nn.Conv2d(16, 32, 4, 2), nn.ReLU(), nn.MaxPool2d(2, 1), nn.Flatten()]
+    width = _width(nn.Sequential(*convolutions), shape)
+    return Ordered(nn.Sequential(*convolutions, nn.Linear(width, 32), nn.ReLU(), nn.Linear(32, classes)))
+
+
+def perceptron(shape: Shape, classes: int) -> Ordered:
+    """One hidden layer of 64 units."""
+    return Ordered(nn.Sequential(nn.Flatten(), nn.Linear(_size(shape), 64), nn.Tanh(), nn.Linear(64, classes)))
+
+
+def linear(shape: Shape, classes: int) -> Ordered:
+    """Logistic regression on the encoded record."""
+    return Ordered(nn.Sequential(nn.Flatten(), nn.Linear(_size(shape), classes)))
+
+
+NETWORKS: dict[str, Callable[[Shape, int], nn.Module]] = {
+    "adlm": Adlm,
+    "pretraining": pretraining,
+    "opacus-cnn": opacus_cnn,
+    "perceptron": perceptron,
+    "linear": linear,
+}
+
+
+def build(name: str, shape: Shape, classes: int, *, seed: int) -> nn.Module:
+    """A freshly initialised network; the seed is public, for nothing here depends on a record."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return NETWORKS[name](tuple(shape), classes)
+
+
+def _hidden(shape: Shape, plan: Layout, *, bound: bool) -> tuple[nn.Module, nn.Sequential, int]:
+    """The first affine layer (its bias left out where it is fixed), what follows it, and the width of that."""
+    if not plan.kernels:
+        return nn.Linear(_size(shape), plan.first, bias=not bound), nn.Sequential(nn.ReLU(), *([Contrast()] if bound else [])), plan.first
+    layers: list[nn.Module] = []
+    inputs = shape[2]
+    for number, (kernel, maps, pool) in enumerate(zip(plan.kernels, plan.maps, plan.pools, strict=True)):
+        layers.append(nn.Conv2d(inputs, maps, kernel, padding=kernel // 2, bias=number > 0 or not bound))
+        layers += [nn.ReLU(), *([Contrast()] if bound else []), nn.MaxPool2d(pool)]
+        inputs = maps
+    layers.append(nn.Flatten())
+    return layers[0], nn.Sequential(*layers[1:]), _width(nn.Sequential(*layers), shape)
+
+
+def _width(layers: nn.Sequential, shape: Shape) -> int:
+    with torch.no_grad():
+        return int(layers(_channels_first(torch.zeros(1, *shape))).shape[1])
+
+
+def _size(shape: Shape) -> int:
+    size = 1
+    for side in shape:
+        size *= side
+    return size
+
+
+def _channels_first(records: Tensor) -> Tensor:
+    """Images come as (n, height, width, channels); tables stay as they are."""
+    return records.permute(0, 3, 1, 2) if records.ndim == 4 else records
