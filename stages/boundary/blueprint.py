@@ -61,7 +61,7 @@ def draw(grants: Grants, layers: frozenset[Layer], scratch: Path, architecture: 
     return Blueprint(
         mounts=tuple(_mounts(real)),
         links=tuple(links.items()),
-        hidden=tuple(str(path) for path in sorted(real.hidden)),
+        hidden=tuple(str(path) for path in sorted(real.hidden) if {*real.read, *real.execute}.intersection(path.parents)),
         rules=tuple(_rules(real, layers, scratch.resolve())),
         filter=seccomp.build(architecture, new_root=new_root) if Layer.SECCOMP in layers else b"",
     )
@@ -116,10 +116,10 @@ def _places(grants: Grants, layers: frozenset[Layer], hidden: Sequence[str]) -> 
     """Rules that depend on whose /proc, /dev/shm and root the stage sees."""
     if Layer.NAMESPACES in layers:
         naming = landlock.WRITE_FILE if len(grants.devices) > len(_DEVICES) else 0  # CUDA names its threads
-        rules = [("/proc", landlock.READ | naming), (SHARED_MEMORY, landlock.WRITE)]
+        rules = [("/proc", landlock.READ | naming)]
     else:
         rules = [(path, landlock.READ_FILE) for path in _PROC if os.path.exists(path)] + [("/proc/self", landlock.READ)]
     if Layer.ROOT in layers:
-        return [*rules, ("/", landlock.READ_DIR)]  # the root holds only grants
+        return [*rules, (SHARED_MEMORY, landlock.WRITE), ("/", landlock.READ_DIR)]  # the root holds only grants
     partly = [path for path in _tops((*grants.read, *grants.execute)) if any(below.startswith(f"{path}/") for below in hidden)]
     return [*rules, *((str(path), landlock.READ_DIR) for path in partly)]

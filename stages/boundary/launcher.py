@@ -31,7 +31,7 @@ _SIGKILL = 9
 _CLOSE_ON_EXEC = 4
 _LAST_DESCRIPTOR = 0xFFFFFFFF
 _SETUP_FAILED = 71
-HOLE = "hole: "
+HOLE, STARTED = "hole: ", b"started"
 
 
 def main() -> int:
@@ -168,6 +168,7 @@ def _start(plan: Plan) -> NoReturn:
     kernel.syscall("close_range", 3, _LAST_DESCRIPTOR, _CLOSE_ON_EXEC)
     for child, copy in copies.items():
         os.dup2(copy, child)
+    os.write(plan["report"], STARTED)
     os.execve(plan["argv"][0], plan["argv"], plan["environment"])
 
 

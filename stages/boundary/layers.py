@@ -29,9 +29,10 @@ ALL = frozenset(Layer)
 MINIMUM = frozenset({Layer.LANDLOCK, Layer.CAPABILITIES, Layer.SECCOMP})
 
 LEFT_OPEN: dict[Layer, str] = {
-    Layer.ROOT: "Names, sizes and times of files outside the grants can be seen, though none can be opened or changed.",
-    Layer.NAMESPACES: "The command lines of other processes are hidden only by Landlock, and a process that daemonises is ended by the "
-    "launcher instead of the kernel; DataLoader workers are not available.",
+    Layer.ROOT: "Names, sizes and times of files outside the grants can be seen, though none can be opened or changed. DataLoader "
+    "workers cannot run, because the sockets they need would reach the machine's services.",
+    Layer.NAMESPACES: "A stage can learn which process numbers are in use and, before Linux 6.12, send signals to the user's other "
+    "processes; what it leaves running is ended by the launcher, not by the kernel.",
     Layer.LANDLOCK: "A file that the new root shows by mistake can be read and changed.",
     Layer.CAPABILITIES: "A stage run by root keeps root's powers: mounts, devices, other users' files.",
     Layer.SECCOMP: "Rarely used system calls reach the kernel, and with them its bugs; sockets of unusual families can be made.",
@@ -45,13 +46,18 @@ def probe() -> dict[Layer, str]:
 
 @functools.cache
 def _probe() -> tuple[tuple[Layer, str], ...]:
-    inside, root = _try(_separate), _try(_enter_new_root)
+    root = _try(_enter_new_root)
+    inside = root and _try(_separate)  # a new root has namespaces around it
+    minimum = _try(_raise_minimum)
     return (
-        (Layer.ROOT, root and f"no new root ({root}): {_namespace_remedy()}"),
-        (Layer.NAMESPACES, inside and f"no namespaces ({inside}): {_namespace_remedy()}"),
-        (Layer.LANDLOCK, _landlock_problem()),
-        (Layer.CAPABILITIES, _problem(_try(capabilities.drop), "run Airlock outside this container")),
-        (Layer.SECCOMP, _problem(_try(_filter), "use a kernel with CONFIG_SECCOMP_FILTER on x86_64 or aarch64")),
+        (Layer.ROOT, _problem("no new root", root, _namespace_remedy)),
+        (Layer.NAMESPACES, _problem("no namespaces", inside, _namespace_remedy)),
+        (Layer.LANDLOCK, minimum and _problem("no Landlock", _try(_restrict), _landlock_remedy)),
+        (
+            Layer.CAPABILITIES,
+            minimum and _problem("capabilities stay", _try(capabilities.drop), lambda: "run Airlock outside this container"),
+        ),
+        (Layer.SECCOMP, minimum and _problem("no seccomp", _try(_filter), lambda: "use a kernel with CONFIG_SECCOMP_FILTER")),
     )
 
 
@@ -70,17 +76,16 @@ def choose(enforcement: Enforcement, *, zone: str) -> frozenset[Layer]:
     return offered
 
 
-def _problem(trouble: str, remedy: str) -> str:
-    return trouble and f"{trouble}: {remedy}"
+def _problem(what: str, trouble: str, remedy: Callable[[], str]) -> str:
+    return trouble and f"{what} ({trouble}): {remedy()}"
 
 
-def _landlock_problem() -> str:
-    version = landlock.version()
-    if version >= landlock.OLDEST:
-        return _problem(_try(_restrict), "run Airlock outside this container")
-    if version:
-        return f"Landlock version {version} is too old: use Linux 6.2 or newer"
-    return "no Landlock: use Linux 6.2 or newer with `landlock` in the kernel's lsm= list, outside containers that forbid it"
+def _landlock_remedy() -> str:
+    if version := landlock.version():
+        return (
+            f"version {version} is too old, use Linux 6.2 or newer" if version < landlock.OLDEST else "run Airlock outside this container"
+        )
+    return "use Linux 6.2 or newer with `landlock` in the kernel's lsm= list, outside containers that forbid it"
 
 
 def _namespace_remedy() -> str:
@@ -117,6 +122,12 @@ def _restrict() -> None:
 def _filter() -> None:
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     seccomp.install(seccomp.build(kernel.ARCHITECTURE, new_root=False))
+
+
+def _raise_minimum() -> None:
+    capabilities.drop()
+    _restrict()
+    _filter()
 
 
 def _try(action: Callable[[], None]) -> str:

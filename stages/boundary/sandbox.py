@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import re
 import select
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import IO, Any
 from stages.boundary import kernel
 from stages.boundary.blueprint import Blueprint, draw
 from stages.boundary.grants import Grants, python_grants
-from stages.boundary.launcher import HOLE
+from stages.boundary.launcher import HOLE, STARTED
 from stages.boundary.layers import Layer
 from stages.boundary.recorder import Recorder, record
 from stages.errors import BoundaryError, StageFailed
@@ -118,7 +119,7 @@ def _plan(argv: Sequence[str], grants: Grants, layers: frozenset[Layer], bluepri
     mounts = list(blueprint.mounts)
     return {
         "argv": list(argv),
-        "canary": str(grants.canary) if layers & {Layer.ROOT, Layer.LANDLOCK} else "",
+        "canary": os.path.realpath(grants.canary or "") if layers & {Layer.ROOT, Layer.LANDLOCK} else "",
         "filter": blueprint.filter,
         "hidden": list(blueprint.hidden),
         "layers": [str(layer) for layer in layers],
@@ -134,8 +135,12 @@ def _plan(argv: Sequence[str], grants: Grants, layers: frozenset[Layer], bluepri
 def _with_submounts(paths: list[str]) -> list[str]:
     """A mark holds for one mount; folders may have others below."""
     with open("/proc/self/mountinfo") as file:
-        points = [line.split()[4].encode().decode("unicode_escape") for line in file]
+        points = [_unescape(line.split()[4]) for line in file]
     return [*paths, *(point for point in points if any(point.startswith(path + "/") for path in paths))]
+
+
+def _unescape(point: str) -> str:
+    return re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), point)
 
 
 def _environment(grants: Grants, scratch: Path) -> dict[str, str]:
@@ -145,8 +150,16 @@ def _environment(grants: Grants, scratch: Path) -> dict[str, str]:
 
 def _launch(plan: dict[str, Any], stdout: IO[bytes] | int | None, stderr: IO[bytes] | int | None) -> subprocess.Popen[bytes]:
     keep = {plan["report"], *plan["descriptors"].values()} | ({plan["recorder"]} if plan["marks"] else set())
-    command = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(_CODE)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stdout, stderr=stderr, pass_fds=tuple(keep), env={}, cwd="/")
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _LAUNCH, str(_CODE)],
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=stderr,
+        pass_fds=tuple(keep),
+        env={},
+        cwd="/",
+        start_new_session=True,  # Ctrl-C is for the runner, which then ends the launcher in order
+    )
     data = marshal.dumps(plan)
     assert process.stdin is not None
     with suppress(BrokenPipeError):  # it ended at once: its status tells
@@ -171,7 +184,7 @@ def _watch(
             if not ready:
                 raise StageFailed(f"the stage was ended after {timeout:g} seconds: give it more time or less work")
             if report in ready:
-                _check_report(os.read(report, 4096).decode(errors="replace"))
+                _check_report(_read_all(report))
                 poll.unregister(report)
                 if on_start:
                     on_start(process.pid)
@@ -183,12 +196,18 @@ def _watch(
         os.close(ended)
 
 
-def _check_report(problem: str) -> None:
-    """The launcher says what went wrong, or closes the pipe without a word when the program starts."""
+def _read_all(descriptor: int) -> bytes:
+    return b"".join(iter(lambda: os.read(descriptor, 4096), b""))
+
+
+def _check_report(report: bytes) -> None:
+    """The launcher says that it is about to start the program, or what went wrong; a silent end is no start."""
+    if report == STARTED:
+        return
+    problem = report.removeprefix(STARTED).decode(errors="replace") or "the launcher ended without a word"
     if problem.startswith(HOLE):
         raise BoundaryError(f"the wall has a hole, {problem.removeprefix(HOLE)}: the stage was not started; see `airlock doctor`")
-    if problem:
-        raise BoundaryError(f"the sandbox could not be set up, {problem}: run `airlock doctor`")
+    raise BoundaryError(f"the sandbox could not be set up, {problem}: run `airlock doctor`")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
