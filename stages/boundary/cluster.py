@@ -11,6 +11,7 @@ import ipaddress
 import json
 import time
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -68,15 +69,17 @@ def security(address: str) -> Any:
     """TLS from Dask's own configuration (distributed.comm.tls), with certificates on both sides; None on loopback."""
     if not address.startswith("tls://"):
         return None
-    found = _distributed().Security(require_encryption=True)
+    found = distributed().Security(require_encryption=True)
     if not (found.tls_ca_file and found.tls_client_cert):
         raise ParamsError("tls:// needs certificates: set distributed.comm.tls.ca-file, client.cert and client.key (docs/scale.md)")
     return found
 
 
-def _distributed() -> Any:
-    """Imported when needed (half a second), and only half typed."""
-    return importlib.import_module("distributed")
+def distributed() -> Any:
+    """The package, set to be quiet; imported when needed (half a second), and only half typed."""
+    package = importlib.import_module("distributed")
+    importlib.import_module("dask.config").set(QUIET)
+    return package
 
 
 class Cluster:
@@ -88,15 +91,15 @@ class Cluster:
 
     def __call__(self, message: bytes) -> bytes:
         """One pass: the sums over all chunks that the message names."""
-        import dask.config
+        return _pass(self._client, message)
 
-        with dask.config.set(QUIET):
-            try:
-                client = _distributed().Client(self.address, security=self._security, set_as_default=False, name="airlock", timeout="20s")
-            except (OSError, TimeoutError):
-                raise StageFailed(f"no Dask scheduler answers at {self.address}: start it, or set release.engine to local") from None
-            with client:
-                return _pass(client, message)
+    @cached_property
+    def _client(self) -> Any:
+        """Connected for the first pass, and kept for the others."""
+        try:
+            return distributed().Client(self.address, security=self._security, set_as_default=False, name="airlock", timeout="20s")
+        except (OSError, TimeoutError):
+            raise StageFailed(f"no Dask scheduler answers at {self.address}: start it, or set release.engine to local") from None
 
 
 def _pass(client: Any, message: bytes) -> bytes:
@@ -107,7 +110,7 @@ def _pass(client: Any, message: bytes) -> bytes:
     request = client.submit(same, message, **place)
     futures = client.map(part, *zip(*ranges, strict=True), request=request, **place)
     total: dict[str, NDArray[np.int64]] = {}
-    for future, answer in _distributed().as_completed(futures, loop=client.loop, with_results=True):
+    for future, answer in distributed().as_completed(futures, loop=client.loop, with_results=True):
         _add(total, answer)
         future.release()
     return _pack(total)
@@ -120,7 +123,7 @@ def same(message: bytes) -> bytes:
 
 def part(first: int, last: int, request: bytes) -> bytes:
     """On a worker: the sums over a range of chunks, from the confined process beside it."""
-    answer: bytes = _distributed().get_worker().plugins[PLUGIN].answer(request, first, last)
+    answer: bytes = distributed().get_worker().plugins[PLUGIN].answer(request, first, last)
     return answer
 
 

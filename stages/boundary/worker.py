@@ -129,12 +129,10 @@ def _facts(request: bytes) -> dict[str, Any]:
 
 def serve(address: str, workspace: Path) -> None:
     """Join the cluster at `address` and work until the scheduler or the user ends it."""
-    import dask.config
-
     broker.read_facts(workspace)
     Keyring.load(project(workspace))
-    with dask.config.set(cluster.QUIET):
-        asyncio.run(_serve(address, workspace))
+    cluster.distributed()
+    asyncio.run(_serve(address, workspace))
 
 
 async def _serve(address: str, workspace: Path) -> None:
