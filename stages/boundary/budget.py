@@ -23,7 +23,7 @@ LABELS = {False: "real", True: "scratch"}
 
 @dataclass(frozen=True)
 class Price:
-    """One out of a release stage. `epsilon` is its own, at the population's delta; None where nothing is charged."""
+    """One out of a release stage. `epsilon` is its own, at the population's delta; None where nothing more is charged."""
 
     out: str
     mechanism: str
@@ -142,13 +142,11 @@ def as_release(plan: Plan, facts: Facts, release_id: str) -> Release:
 
 
 def _price(out: str, release: Release, ledger: Ledger) -> Price:
-    known = ledger.release(release.release_id)
-    alone = ledger.quote(release.population, [release]).alone if known is None else None
-    charged = release.event is not None
-    status = "new" if charged else "not charged"
-    if known:
-        status = "committed" if known.committed else "reserved"
-    return Price(out, release.mechanism, release.passes, alone if charged else None, status)
+    if release.event is None:
+        return Price(out, release.mechanism, release.passes, None, "not charged")
+    if known := ledger.release(release.release_id):
+        return Price(out, release.mechanism, release.passes, None, "committed" if known.committed else "reserved")
+    return Price(out, release.mechanism, release.passes, ledger.quote(release.population, [release]).alone, "new")
 
 
 def override(params: Params, settings: Mapping[str, Any]) -> Params:

@@ -183,16 +183,10 @@ def _cost(price: Price) -> str:
 
 
 def _show_history(listed: list[tuple[bool, Entry]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None)
-    for heading in ("entry", "when", "kind", "population", "release", "details"):
-        table.add_column(heading, no_wrap=heading != "details")
+    wide = max((len(entry.population) for _, entry in listed), default=0)
     for scratch, entry in listed:
         number, when = f"{'scratch ' if scratch else ''}{entry.sequence}", entry.details["at"][:16].replace("T", " ")
-        table.add_row(number, when, entry.kind, entry.population, entry.release_id[:12], _words(entry))
-    Console(highlight=False).print(table)
+        typer.echo(f"{number:>11}  {when}  {entry.kind:<10}  {entry.population:<{wide}}  {entry.release_id[:12]:<12}  {_words(entry)}")
 
 
 def _words(entry: Entry) -> str:
@@ -201,7 +195,7 @@ def _words(entry: Entry) -> str:
         case "cap":
             return f"epsilon {details['epsilon']:g} at delta {details['delta']:g}, by {details['who']}: {details['why']}"
         case "reserve" | "disclosure":
-            return f"{details['mechanism']}, passes {details['passes']}, per {details['unit']}, {details['neighbours']}"
+            return f"{details['mechanism']}, passes {details['passes']}, {details['unit']}, {details['neighbours']}"
         case "commit":
             return f"release.json {details['manifest'][:12]}"
     return ""
