@@ -24,6 +24,9 @@ STAGES = {
 MECHANISMS = {
     "coefficients": "coefficients",
     "coefficients-iterated": "coefficients_iterated",
+    "adlm": "adlm",
+    "ilm": "ilm",
+    "dp-sgd": "dp_sgd",
 }
 
 

@@ -86,6 +86,10 @@ class Model:
 
 def model_of(document: Mapping[str, Any], tensors: Tensors) -> Model:
     """The inverse of `describe` and `tensors`."""
+    if "network" in document:
+        from stages.models.classifier import network_model
+
+        return network_model(document["network"], document, tensors, document)
     shape = tuple(document["shape"])
     bias = feature_map(document["features"], document["kind"], shape).bias
     layers = [(tensors[f"layer{index}.weight"], tensors[f"layer{index}.offset"]) for index in range(len(document["layers"]))]
