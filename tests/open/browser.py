@@ -36,7 +36,11 @@ class Browser:
         flags = [*FLAGS, f"user-data-dir={folder}", *(["no-sandbox"] if os.geteuid() == 0 else [])]
         options = {"binary": shutil.which("chromium"), "args": [f"--{flag}" for flag in flags]}
         wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
-        self.root += "/session/" + self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
+        try:
+            self.root += "/session/" + self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
+        except BaseException:
+            self.driver.terminate()
+            raise
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
