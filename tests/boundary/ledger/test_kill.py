@@ -7,16 +7,21 @@ import os
 import random
 import shutil
 import signal
+import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from bookkeeping import gaussian, name, reserve
 
 from stages.boundary import archive, manifest
 from stages.boundary.ledger import Ledger
+from stages.boundary.ledger.store import Store
 from stages.privacy import accounting, events
 from stages.privacy.guarantees import Guarantee
 from stages.privacy.plan import Facts, Plan
@@ -25,6 +30,8 @@ EVENT = gaussian(0.05)
 PLAN = Plan("coefficients", 1, {}, 1, Guarantee("proven", "record", "zero-out", 0.05, 1e-5, event=EVENT))
 FACTS = Facts("clinic", False, "tabular", 100, 0, (3,), ("a", "b"), "schema", "fingerprint")
 FIELDS = 40_000
+BATCH = 20
+FORK = multiprocessing.get_context("fork")
 
 
 @dataclass(frozen=True)
@@ -60,10 +67,25 @@ class House:
         ledger.commit(name(text), digest)
         return held.status
 
-    def work(self, first: int) -> None:
-        """Release after release, until killed."""
+    def work(self, first: int, started: Connection) -> None:
+        """Release after release, until killed from outside."""
+        started.send("go")
         for number in range(first, first + 1000):
             self.release(number)
+
+    def stumble(self, number: int, last_call: int) -> None:
+        """One release, killed at its `last_call`-th call of a function, Python's or C's."""
+        calls = 0
+
+        def count(frame: object, event: str, argument: object) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+            if calls == last_call:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.setprofile(count)
+        self.release(number)
+        sys.setprofile(None)
 
 
 def check(house: House) -> None:
@@ -80,28 +102,61 @@ def check(house: House) -> None:
     assert ledger.spent("clinic").epsilon >= written
 
 
-def kill_rounds(url: str, root: Path, rounds: int) -> None:
-    house = House(url, root)
-    ledger = Ledger.open(url, create=True)
-    ledger.set_cap("clinic", 100, 1e-5, who="owner", why="kills")
+def prepare(url: str, root: Path) -> tuple[House, range, float]:
+    """A new house with three releases; the calls of one of them from its first write to its end, and how long one takes."""
+    house, calls, first_write = House(url, root), 0, 0
+    Ledger.open(url, create=True).set_cap("clinic", 100, 1e-5, who="owner", why="kills")
     house.archive.mkdir(parents=True)
     house.released.mkdir()
     house.release(0)  # loads the accountant
-    began = time.perf_counter()
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls, first_write
+        calls += event in ("call", "c_call")
+        if not first_write and frame.f_code is Store.append.__code__:
+            first_write = calls
+
+    sys.setprofile(count)
     house.release(1)
-    cycle, chance = time.perf_counter() - began, random.Random(7)
-    context, next_release, moments = multiprocessing.get_context("fork"), 2, Counter[str]()
-    for _ in range(rounds):
-        child = context.Process(target=house.work, args=(next_release,))
-        child.start()
-        child.join(timeout=chance.uniform(0, 2 * cycle))  # the moment of the kill, not a synchronisation
-        assert child.pid is not None
-        os.kill(child.pid, signal.SIGKILL)
-        child.join()
-        assert child.exitcode == -signal.SIGKILL
-        check(house)
-        next_release, moment = recover(house, next_release)
-        moments[moment] += 1
+    sys.setprofile(None)
+    began = time.perf_counter()
+    house.release(2)
+    return house, range(first_write, calls), time.perf_counter() - began
+
+
+def kill_from_outside(house: House, number: int, delay: float) -> None:
+    """SIGKILL a process at any instruction, in a system call or out of it."""
+    ours, theirs = FORK.Pipe()
+    child = FORK.Process(target=house.work, args=(number, theirs))
+    child.start()
+    ours.recv()
+    child.join(timeout=delay)  # the random moment of the kill, not a synchronisation
+    child.kill()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+
+
+def kill_at_call(house: House, number: int, last_call: int) -> None:
+    """SIGKILL evenly over all that a release does once it is priced, however long each part takes."""
+    child = FORK.Process(target=house.stumble, args=(number, last_call))
+    child.start()
+    child.join()
+    assert child.exitcode in (-signal.SIGKILL, 0)  # 0: it needed fewer calls this time
+
+
+def kill_rounds(urls: Callable[[], str], root: Path, rounds: int) -> None:
+    chance, moments, began = random.Random(7), Counter[str](), time.perf_counter()
+    for batch in range(0, rounds, BATCH):
+        house, calls, seconds = prepare(urls(), root / str(batch))
+        number = 3
+        for turn in range(min(BATCH, rounds - batch)):
+            if turn % 2:
+                kill_from_outside(house, number, chance.uniform(0, seconds))
+            else:
+                kill_at_call(house, number, chance.choice(calls))
+            check(house)
+            number, moment = recover(house, number)
+            moments[moment] += 1
     print(f"{rounds} kills: {dict(moments)}; every release whole, spend never below what is on disk; {time.perf_counter() - began:.1f} s")
 
 
@@ -111,9 +166,9 @@ def recover(house: House, first: int) -> tuple[int, str]:
     while (known := ledger.release(name(f"release {number}"))) and known.committed:
         assert house.release(number) == "committed"
         number += 1
-    moment = "between releases" if known is None else "archived, not committed"
-    if known and not archive.holds(house.archive, known.release_id):
-        moment = "reserved, not written"
+    moment = "not reserved" if number == first else "committed"
+    if known:
+        moment = "archived, not committed" if archive.holds(house.archive, known.release_id) else "reserved, not written"
     before = ledger.spent("clinic").epsilon
     assert house.release(number) == ("taken-over" if known else "new")
     assert (ledger.spent("clinic").epsilon == before) == (known is not None)
@@ -122,10 +177,10 @@ def recover(house: House, first: int) -> tuple[int, str]:
     return number + 1, moment
 
 
-def test_killed_release_is_spent_whole_and_can_be_finished(url: str, tmp_path: Path) -> None:
-    kill_rounds(url, tmp_path / "house", rounds=8)
+def test_killed_release_is_spent_whole_and_can_be_finished(urls: Callable[[], str], tmp_path: Path) -> None:
+    kill_rounds(urls, tmp_path / "house", rounds=8)
 
 
 @pytest.mark.stress
-def test_two_hundred_kills(url: str, tmp_path: Path) -> None:
-    kill_rounds(url, tmp_path / "house", rounds=200)
+def test_two_hundred_kills(urls: Callable[[], str], tmp_path: Path) -> None:
+    kill_rounds(urls, tmp_path / "house", rounds=200)
