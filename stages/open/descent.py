@@ -23,7 +23,7 @@ from stages.params import TrainParams
 if TYPE_CHECKING:
     import torch
 
-    from stages.open.coefficients import Moments
+    from stages.models.moments import Moments
 
 STEPS_AN_EPOCH = 4
 CHECKPOINT_EPOCHS = 50

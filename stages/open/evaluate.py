@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from stages.boundary import manifest
 from stages.boundary.room import Room
 from stages.models.encoding import unpack
 from stages.models.model import Model
-from stages.open.predict import load_model
+from stages.storage import load_model, write_json, write_text
 
 METRICS, CONFUSION = "data/metrics/evaluate.json", "data/plots/confusion.csv"
 
@@ -33,9 +32,8 @@ def main(room: Room) -> None:
                 lines += [f"{_quote(actual)},{_quote(predicted)}"] * int(count)
     else:
         metrics = {"holdout": "none", "reason": door.parameters.get("reason", ""), "accuracy": None, "reference_accuracy": None}
-    for declared, text in ((METRICS, json.dumps(metrics, indent=1, sort_keys=True)), (CONFUSION, "\n".join(lines))):
-        room.path(declared).parent.mkdir(parents=True, exist_ok=True)
-        room.path(declared).write_text(text + "\n")
+    write_json(room.path(METRICS), metrics)
+    write_text(room.path(CONFUSION), "\n".join(lines) + "\n")
 
 
 def judge(model: Model, file: Path) -> tuple[dict[str, Any], NDArray[np.int64]]:

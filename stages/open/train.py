@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from stages import registry
@@ -13,6 +11,7 @@ from stages.boundary import manifest
 from stages.boundary.room import Room
 from stages.errors import ReleaseError
 from stages.models.model import Model
+from stages.storage import load_tensors, save_model, write_json, write_text
 
 RELEASE, MODEL = "data/released/release", "data/model"
 METRICS, CURVE = "data/metrics/train.json", "data/plots/learning_curve.csv"
@@ -37,9 +36,9 @@ def main(room: Room) -> None:
         room.params.train, release, load_tensors(folder / "release.safetensors"), checkpoint=room.paths.get("checkpoint")
     )
     model = replace(trained.model, document=_document(room, release, trained))
-    save(model, room.path(MODEL))
-    _write(room.path(METRICS), json.dumps(trained.metrics, indent=1, sort_keys=True) + "\n")
-    _write(room.path(CURVE), "epoch,loss\n" + "".join(f"{epoch},{loss:.9g}\n" for epoch, loss in trained.curve))
+    save_model(model, room.path(MODEL))
+    write_json(room.path(METRICS), trained.metrics)
+    write_text(room.path(CURVE), "epoch,loss\n" + "".join(f"{epoch},{loss:.9g}\n" for epoch, loss in trained.curve))
 
 
 def _document(room: Room, release: manifest.Manifest, trained: Trained) -> dict[str, Any]:
@@ -58,26 +57,3 @@ def _schema(room: Room) -> dict[str, Any]:
 
     document: dict[str, Any] = load_schema(room.path(f"data/schemas/{room.params.dataset}.yaml")).model_dump(mode="json")
     return document
-
-
-def load_tensors(path: Path) -> dict[str, Any]:
-    """Tensors of a safetensors file."""
-    from safetensors.numpy import load_file
-
-    return dict(load_file(path))
-
-
-def save(model: Model, folder: Path) -> None:
-    """Write model.safetensors and model.json; the same model gives the same bytes."""
-    import numpy as np
-    from safetensors.numpy import save_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = model.tensors()
-    save_file({name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}, folder / "model.safetensors")
-    _write(folder / "model.json", json.dumps(model.describe(), indent=1, sort_keys=True, ensure_ascii=False) + "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)

@@ -33,7 +33,7 @@ ON_CLUSTER = True
 # Of mu squared, by number of passes; what is left goes to the cross moments. docs/mechanism.md says how they were chosen.
 MEAN_SHARE = {2: 0.15, 3: 0.03}
 WHITENING_SHARE = {3: 0.30}
-GRAM_SHARE = {1: 0.20, 2: 0.20, 3: 0.32}
+GRAM_SHARE = {1: 0.25, 2: 0.25, 3: 0.32}
 
 
 class Options(Section):
@@ -103,8 +103,13 @@ def _shares(wanted: dict[str, float], params: Params) -> dict[str, float]:
     rest = 1.0 - sum(wanted.values())
     if rest <= 0:
         raise ParamsError("params.yaml: release.options: the shares must sum to less than 1, for the cross moments need one too")
-    left = 1.0 if params.relevance.mode == "off" else 1.0 - params.relevance.share
+    left = left_by_relevance(params)
     return {purpose: share * left for purpose, share in {**wanted, "cross": rest}.items() if share > 0}
+
+
+def left_by_relevance(params: Params) -> float:
+    """The share of mu squared that the relevance release leaves."""
+    return 1.0 if params.relevance.mode == "off" else 1.0 - params.relevance.share
 
 
 def queries(recipe: Recipe, params: Params) -> list[Query]:

@@ -15,6 +15,7 @@ from stages.models.rows import LIMIT
 from stages.params import Params
 from stages.privacy.guarantees import Guarantee
 from stages.privacy.plan import Facts, Plan
+from stages.storage import save_model
 
 VERSION = 1
 RECORDS = 60_000
@@ -34,13 +35,12 @@ def plan(params: Params, facts: Facts) -> Plan:
 
 def make(room: Room, facts: Facts, folder: Path, release_id: str) -> dict[str, Any]:
     """Fit it and write it as a model."""
-    from stages.release.release import open_sealed, save, write_json
+    from stages.release.release import open_sealed
 
     name = features.choose(room.params.release.features, facts.kind, facts.features)
     with open_sealed(room, "train") as reader:
         model = fit(reader, name, facts)
-    save(folder / "model.safetensors", model.tensors())
-    write_json(folder / "model.json", model.describe())
+    save_model(model, folder)
     return {"features": name}
 
 

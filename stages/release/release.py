@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from stages.errors import ParamsError
 from stages.params import Params
 from stages.privacy.plan import Facts, Plan
 from stages.release import holdout, reference
+from stages.storage import load_tensors, save_tensors
 
 RELEASE, HOLDOUT, REFERENCE = "data/released/release", "data/released/holdout", "data/released/reference"
 TENSORS = "release.safetensors"
@@ -56,7 +56,7 @@ def make(room: Room, facts: Facts, folder: Path, release_id: str) -> dict[str, A
         given["connection"] = room.connection
     with open_sealed(room, "train") as reader:
         tensors, details = mechanism.make(room.params, facts, reader, **given)
-    save(folder / TENSORS, tensors)
+    save_tensors(folder / TENSORS, tensors)
     data = {"kind": facts.kind, "n": facts.n, "shape": list(facts.shape), "labels": list(facts.labels), "schema": facts.schema}
     return {"data": data, **details}
 
@@ -76,21 +76,7 @@ def released_weights(room: Room) -> NDArray[np.float64] | None:
     """Feature weights of the relevance release, or None where there is none."""
     if room.params.relevance.mode == "off":
         return None
-    from safetensors.numpy import load_file
-
     folder = room.path("data/released/relevance")
     manifest.load(folder)
-    weights: NDArray[np.float64] = load_file(folder / "relevance.safetensors")["weights"]
+    weights: NDArray[np.float64] = load_tensors(folder / "relevance.safetensors")["weights"]
     return weights
-
-
-def save(path: Path, tensors: dict[str, NDArray[Any]]) -> None:
-    """Tensors in the order of their names, so that the bytes are a function of the values."""
-    from safetensors.numpy import save_file
-
-    save_file({name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}, path)
-
-
-def write_json(path: Path, document: Any) -> None:
-    """Readable and deterministic."""
-    path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")

@@ -1,0 +1,75 @@
+"""The private evaluation: how many of the sealed holdout records a model gets right, as a release of its own.
+
+One record moves the count of right answers by at most 1, under zero-out and under replace-one. The model was made without these records.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stages.boundary import manifest
+from stages.boundary.room import Room
+from stages.errors import ParamsError
+from stages.models.encoding import unpack
+from stages.models.model import Model
+from stages.params import Params, ReleaseParams
+from stages.privacy.plan import Facts, Plan
+from stages.release.queries import Priced, Query, Teller, guarantee, price
+from stages.release.release import facts_of, open_sealed
+from stages.storage import load_model, write_json
+
+EVALUATION = "data/released/evaluation"
+NAME, VERSION = "evaluation", 1
+NOT_PRIVATE = "evaluate.holdout is '{holdout}': set it to private in params.yaml and run `dvc repro` before evaluating on sealed records"
+
+
+def plans(params: Params, facts: Facts) -> dict[str, Plan]:
+    """One noisy count, at the price that the section `evaluate` names."""
+    if params.evaluate.holdout != "private" or facts.n_holdout == 0:
+        raise ParamsError(NOT_PRIVATE.format(holdout=params.evaluate.holdout))
+    proven = guarantee([_priced(params)], _terms(params), argument="docs/mechanism.md: Theorem 3")
+    parameters = {"epsilon": params.evaluate.epsilon, "delta": params.evaluate.delta, "records": facts.n_holdout}
+    return {EVALUATION: Plan(NAME, VERSION, parameters, passes=1, proven=proven)}
+
+
+def main(room: Room) -> None:
+    """Count, add noise, write accuracy with its standard error."""
+    facts = facts_of(room)
+    priced = plans(room.params, facts)[EVALUATION]
+    order = room.facts["releases"][EVALUATION]
+    teller = Teller([_priced(room.params)], key=room.keys[f"noise:{EVALUATION}"], release_id=order["id"])
+    noisy = int(teller.tell("right", np.array([count_right(room, load_model(room.path("data/model")))], np.int64))[0])
+    folder = room.path(EVALUATION)
+    folder.mkdir(parents=True, exist_ok=True)
+    scale = teller.priced["right"].scale
+    figures = {
+        "right": noisy,
+        "records": facts.n_holdout,
+        "accuracy": min(1.0, max(0.0, noisy / facts.n_holdout)),
+        "noise_of_accuracy": scale / facts.n_holdout,
+    }
+    write_json(folder / "evaluation.json", figures)
+    manifest.write(folder, plan=priced, facts=facts, release_id=order["id"], details={"sums": teller.details()})
+
+
+def count_right(room: Room, model: Model) -> int:
+    """Exactly how many valid holdout records the model gets right. It goes no further than the noise."""
+    right = 0
+    with open_sealed(room, "holdout") as reader:
+        for batch in reader:
+            encoded = unpack(batch, model.shape)
+            known = (encoded.valid > 0) & (encoded.y >= 0)
+            right += int((model.predict(encoded.x[known]) == encoded.y[known]).sum())
+    return right
+
+
+def _terms(params: Params) -> ReleaseParams:
+    """The terms of the evaluation, in the form of a release's."""
+    release: dict[str, Any] = {"epsilon": params.evaluate.epsilon, "delta": params.evaluate.delta, "neighbours": params.release.neighbours}
+    return ReleaseParams(**release)
+
+
+def _priced(params: Params) -> Priced:
+    return price([Query("right", 1, 1.0, "gaussian", 1, share=1.0)], _terms(params))[0]
