@@ -196,9 +196,20 @@ def _to_ipc(batch: pa.RecordBatch) -> bytes:
 
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=None)) as stream:
-        stream.write_batch(batch)
+        stream.write_batch(pa.RecordBatch.from_arrays([_exact(column) for column in batch.columns], schema=batch.schema))
     data: bytes = sink.getvalue().to_pybytes()
     return data
+
+
+def _exact(array: pa.Array) -> pa.Array:
+    """A copy with buffers of exactly its length: Arrow pads a slice with the values beside it, which differ by how it was cut."""
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_list(array.type):
+        return pa.FixedSizeListArray.from_arrays(_exact(array.flatten()), type=array.type)
+    width = array.type.bit_width // 8
+    data = bytes(array.buffers()[1][array.offset * width : (array.offset + len(array)) * width])
+    return pa.Array.from_buffers(array.type, len(array), [None, pa.py_buffer(data)])
 
 
 def seal_contexts(facts: Facts, *, generation: int | None = None) -> dict[str, dict[str, Any]]:
