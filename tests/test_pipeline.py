@@ -29,7 +29,7 @@ def test_the_embedded_default_gives_a_model_a_report_and_an_audit(finished: Work
     assert release["proven"]["epsilon"] <= 1.0 and release["proven"]["delta"] == 1e-5 and release["neighbours"] == "zero-out"
     assert "<script src" not in (finished.root / "data/report/report.html").read_text()
     summary = finished.run("airlock", "report").stdout
-    for word in ("accuracy", "epsilon", "left", "ingest", "report.html"):
+    for word in ("Accuracy", "without privacy", "epsilon", "left", "ingest", "report.html"):
         assert word in summary, summary
 
 

@@ -16,7 +16,7 @@ import yaml
 from stages.boundary import receipts, zones
 from stages.boundary.layers import MINIMUM
 from stages.boundary.receipts import Receipt
-from stages.boundary.trees import Commit, Tree, Workspace, graph_of, pipelines
+from stages.boundary.trees import Tree, Workspace, graph_of, pipelines, tree_of
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Audit:
 
 def audit(workspace: Path, rev: str | None = None) -> Audit:
     """Audit the workspace, or the commit `rev`."""
-    return audit_tree(Commit(workspace, rev) if rev else Workspace(workspace))
+    return audit_tree(tree_of(workspace, rev))
 
 
 def audit_tree(tree: Tree) -> Audit:

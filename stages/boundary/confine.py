@@ -124,7 +124,9 @@ def _feed(descriptor: int, data: bytes) -> None:
 def _drain(descriptor: int, hear: Listener) -> None:
     with os.fdopen(descriptor, "rb") as pipe:
         for line in pipe:
-            hear(json.loads(line))
+            # An open stage may send what it likes; what is not an event is dropped.
+            with suppress(ValueError, KeyError, TypeError):
+                hear(json.loads(line))
 
 
 def _answer(ours: socket.socket, exchange: connection.Exchange, hear: Listener) -> None:

@@ -15,8 +15,8 @@ from stages.errors import InputError
 class Tree(Protocol):
     """Text files of one state of the project."""
 
-    name: str
-
+    @property
+    def name(self) -> str: ...
     def text(self, path: str) -> str | None: ...
     def files(self, folder: str) -> list[str]: ...
 
@@ -65,6 +65,11 @@ def pipelines(tree: Tree) -> list[str]:
     """Every dvc.yaml, the top folder's first: DVC would run any of them."""
     found = [path for path in tree.files("") if Path(path).name == "dvc.yaml"]
     return sorted(found, key=lambda path: (path != "dvc.yaml", path))
+
+
+def tree_of(workspace: Path, rev: str | None = None) -> Tree:
+    """The workspace, or the commit `rev` of it."""
+    return Commit(workspace, rev) if rev else Workspace(workspace)
 
 
 def load_graph(workspace: Path) -> zones.Graph:

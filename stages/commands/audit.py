@@ -34,7 +34,7 @@ def command(
     answer = audit(Path.cwd(), rev)
     problems = [*answer.problems, *([] if rev else custody_problems(Path.cwd()))]
     if graph or svg:
-        _draw(svg)
+        _draw(answer, rev, svg)
     elif as_json:
         document = {"source": answer.source, "holds": not problems, "problems": problems, "stages": [asdict(row) for row in answer.stages]}
         typer.echo(json.dumps(document, indent=1))
@@ -43,13 +43,15 @@ def command(
     raise typer.Exit(1 if problems else 0)
 
 
-def _draw(svg: Path | None) -> None:
-    from stages.boundary.graph import mermaid, picture
-    from stages.boundary.trees import load_graph
+def _draw(answer: Audit, rev: str | None, svg: Path | None) -> None:
+    from dataclasses import asdict
 
-    stages = load_graph(Path.cwd())
+    from stages.boundary.graph import mermaid, picture
+    from stages.boundary.trees import graph_of, tree_of
+
+    stages = graph_of(tree_of(Path.cwd(), rev))
     if svg:
-        svg.write_text(picture(stages))
+        svg.write_text(picture(stages, [asdict(row) for row in answer.stages]))
         typer.echo(f"written to {svg}")
     else:
         typer.echo(mermaid(stages))

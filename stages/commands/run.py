@@ -27,10 +27,10 @@ def command(stage: str = typer.Argument(help="Name of a stage in dvc.yaml.")) ->
         tasks: dict[str, Any] = {}
 
         def listen(event: Mapping[str, Any]) -> None:
-            label = str(event["label"])
+            label = "".join(filter(str.isprintable, str(event["label"])))[:60]
             if label not in tasks:
-                tasks[label] = progress.add_task(f"{stage}: {label}", total=event["total"])
-            progress.update(tasks[label], completed=event["done"])
+                tasks[label] = progress.add_task(f"{stage}: {label}", total=float(event["total"]))
+            progress.update(tasks[label], completed=float(event["done"]))
 
         receipt = run_stage(stage, workspace=Path.cwd(), listen=listen)
     console.print(f"{stage}: done, receipt {receipt.relative_to(Path.cwd())}", highlight=False)
