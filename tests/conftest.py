@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,11 +96,11 @@ def _finished(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 @pytest.fixture
-def finished(_finished: Workspace, tmp_path: Path) -> Iterator[Workspace]:
+def finished(_finished: Workspace, tmp_path: Path) -> Workspace:
     """A clone in which the embedded default has run and was committed; each test gets a copy of its own."""
     shutil.copytree(_finished.root, tmp_path / "work", symlinks=True)
     shutil.copytree(_finished.home, tmp_path / "home", symlinks=True)
     copy = Workspace(tmp_path / "work", tmp_path / "home")
     # The raw file moved with its workspace; its bytes and so its fingerprint are the same.
     copy.run("airlock", "add", "data/raw/wdbc/records.parquet", "--name", "wdbc")
-    yield copy
+    return copy

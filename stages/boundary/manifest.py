@@ -126,16 +126,14 @@ def digest(folder: Path) -> str:
 def plan_json(plan: Plan) -> dict[str, Any]:
     """The parts of a plan that must stand in the manifest as priced."""
     proven, claimed = plan.proven.to_json(), plan.claimed.to_json() if plan.claimed else None
-    return json.loads(
-        canonical_json(
-            {
-                "mechanism": plan.mechanism,
-                "version": plan.version,
-                "parameters": dict(plan.parameters),
-                "passes": plan.passes,
-                "interactive": plan.interactive,
-                "proven": proven,
-                "claimed": claimed,
-            }
-        )
-    )
+    promise = {
+        "mechanism": plan.mechanism,
+        "version": plan.version,
+        "parameters": dict(plan.parameters),
+        "passes": plan.passes,
+        "interactive": plan.interactive,
+        "proven": proven,
+        "claimed": claimed,
+    }
+    as_read: dict[str, Any] = json.loads(canonical_json(promise))
+    return as_read

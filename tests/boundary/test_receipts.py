@@ -36,7 +36,7 @@ def test_a_signed_receipt_is_believed(work: Path, owner: Signer) -> None:
     assert receipt.problem == "" and receipt.stage == "train"
 
 
-@pytest.mark.parametrize("old, new", [('"no"', '"on"'), ('"open"', '"opem"'), ('"train"', '"tra1n"')])
+@pytest.mark.parametrize(("old", "new"), [('"no"', '"on"'), ('"open"', '"opem"'), ('"train"', '"tra1n"')])
 def test_an_edited_receipt_is_not(work: Path, owner: Signer, old: str, new: str) -> None:
     path = receipts.write(work, BODY, owner)
     path.write_text(path.read_text().replace(old, new))
