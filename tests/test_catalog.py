@@ -174,7 +174,7 @@ def test_no_source_names_the_folder_to_set(clinic: Clinic, tiny: Dataset, monkey
     with pytest.raises(InputError, match="set AIRLOCK_DATA_HOME"):
         catalog.fetch(clinic.home, clinic.root, "tiny")
     mirrored(tiny, monkeypatch, "http://127.0.0.1:9")
-    with pytest.raises(InputError, match="could not be downloaded .*set AIRLOCK_DATA_HOME"):
+    with pytest.raises(InputError, match=r"could not be downloaded .*set AIRLOCK_DATA_HOME"):
         catalog.fetch(clinic.home, clinic.root, "tiny")
 
 

@@ -115,7 +115,7 @@ def test_columns_of_a_file_must_be_the_schemas(tmp_path: Path) -> None:
     check_columns(["site", "id", "outcome", "age"], schema)
     check_columns(["site", "age"], schema, with_label=False)
     check_columns(["site", "age", "outcome"], schema, with_label=False)
-    with pytest.raises(SchemaError, match="column 'age' .* did you mean 'agee'"):
+    with pytest.raises(SchemaError, match=r"column 'age' .* did you mean 'agee'"):
         check_columns(["agee", "site", "outcome"], schema)
     with pytest.raises(SchemaError, match="unknown column 'weight'"):
         check_columns(["age", "site", "outcome", "weight"], schema)

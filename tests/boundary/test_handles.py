@@ -194,7 +194,7 @@ def test_users_are_counted(clinic: Clinic) -> None:
 def test_damaged_handles_and_registry_are_named(clinic: Clinic) -> None:
     clinic.add(clinic.file(records(5)))
     (clinic.root / "data/handles/clinic/records.json").write_text("{}")
-    with pytest.raises(InputError, match="data/handles/clinic/records.json is not a handle"):
+    with pytest.raises(InputError, match=r"data/handles/clinic/records\.json is not a handle"):
         handles.of(clinic.root, "clinic")
     clinic.home.registry.write_text("[")
     with pytest.raises(InputError, match=r"registry.json is damaged"):

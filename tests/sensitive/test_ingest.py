@@ -181,7 +181,7 @@ def test_users_are_numbered_by_a_key_and_bounded(clinic: Clinic) -> None:
     assert not train.x[4].any()
     broken = table.set_column(3, "patient", [["p", None, "p", "r", "p", "q"]])
     clinic.add(clinic.file(broken))
-    with pytest.raises(RecordError, match="missing user .*row 2"):
+    with pytest.raises(RecordError, match=r"missing user .*row 2"):
         clinic.ingest(clinic.params())
 
 
