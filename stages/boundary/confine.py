@@ -152,7 +152,7 @@ def _output(visit: Visit, project: Project) -> IO[bytes]:
 def _failure(visit: Visit, outcome: sandbox.Outcome, endings: list[Mapping[str, Any]], project: Project) -> StageFailed:
     ending = endings[0] if endings else {"kind": "killed"}
     if ending["kind"] == "error":
-        failure = StageFailed(f"{visit.stage}: {ending['message']}")
+        failure = StageFailed(f"{visit.stage}: {ending['message']} [{ending['class']}]")
         failure.exit_code = int(ending["exit_code"])
         return failure
     how = f"{ending['class']} at {ending['where']}" if ending["kind"] == "crash" else f"exit status {outcome.returncode}"
