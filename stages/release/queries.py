@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.errors import ParamsError
 from stages.params import ReleaseParams
 from stages.privacy import accounting, calibration, events
 from stages.privacy.guarantees import Guarantee
@@ -58,7 +59,10 @@ class Priced:
 
 def price(queries: Sequence[Query], release: ReleaseParams) -> list[Priced]:
     """Divide one Gaussian budget among queries: share f of mu^2 gives noise sensitivity / (mu sqrt f)."""
-    mu = calibration.gaussian_mu(release.epsilon, release.delta, draws=sum(query.draws for query in queries))
+    try:
+        mu = calibration.gaussian_mu(release.epsilon, release.delta, draws=sum(query.draws for query in queries))
+    except ValueError as error:
+        raise ParamsError(f"params.yaml: release: {error}") from None
     multipliers = calibration.split(mu, [query.share for query in queries])
     return [
         Priced(query, multiplier, calibration.noise_scale(query.sensitivity, multiplier))

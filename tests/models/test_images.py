@@ -1,0 +1,104 @@
+"""Feature maps of images: a row is a function of its own image."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from stages.errors import ParamsError
+from stages.models import images
+from stages.models.features import feature_map
+from stages.models.rows import LIMIT
+
+
+def noise(n: int, *shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (n, *shape), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("name", ["hog-1", "gabor-1"])
+@pytest.mark.parametrize("shape", [(28, 28, 1), (16, 16, 1), (32, 32, 3), (5, 9, 1), (30, 33, 3)])
+def test_rows_are_whole_numbers_within_the_limit(name: str, shape: tuple[int, int, int]) -> None:
+    made = feature_map(name, "image", shape)
+    rows = made(noise(5, *shape), np.ones(5, np.uint8))
+    assert rows.shape == (5, made.width)
+    assert np.array_equal(rows, np.trunc(rows))
+    assert (rows * rows).sum(axis=1).max() <= LIMIT**2
+    assert (rows * rows).sum(axis=1).min() > 0.99 * LIMIT**2
+
+
+@pytest.mark.parametrize("transform", [images.hog, images.gabor])
+def test_a_row_does_not_depend_on_the_batch(transform) -> None:
+    pictures = noise(150, 28, 28, 1)
+    rows = transform(pictures)
+    order = np.random.default_rng(1).permutation(150)
+    assert np.array_equal(transform(pictures[order]), rows[order])
+    assert np.array_equal(np.concatenate([transform(pictures[start : start + 7]) for start in range(0, 150, 7)]), rows)
+
+
+@pytest.mark.parametrize("transform", [images.hog, images.gabor])
+def test_a_blank_image_has_no_features_and_a_changed_pixel_does(transform) -> None:
+    blank = np.zeros((2, 28, 28, 1), np.uint8)
+    blank[1, 10, 10] = 200
+    rows = transform(blank)
+    assert not rows[0].any()
+    assert rows[1].any()
+
+
+def test_null_records_are_rows_of_zeros() -> None:
+    made = feature_map("hog-1", "image", (28, 28, 1))
+    rows = made(noise(3, 28, 28, 1), np.array([1, 0, 1], np.uint8))
+    assert not rows[1].any()
+    assert rows[0].any()
+
+
+def test_filtering_is_exact_integer_arithmetic() -> None:
+    """The convolution written again slowly, in Python integers."""
+    pixels = noise(2, 9, 7, 1, seed=3).astype(np.float32).transpose(3, 0, 1, 2)
+    for filters in (images._derivatives(images.FINE), images._quadratures(images.FINE)):
+        made = images._convolve(pixels, filters)
+        for index, kernel in enumerate(filters.reshape(-1, 5, 5)):
+            for i in range(9):
+                for j in range(7):
+                    total = 0
+                    for u in range(5):
+                        for v in range(5):
+                            y, x = i + u - 2, j + v - 2
+                            if 0 <= y < 9 and 0 <= x < 7:
+                                total += int(kernel[u, v]) * int(pixels[0, 1, y, x])
+                    assert int(made[index, 0, 1, i, j]) == total
+
+
+def test_pooling_is_the_sum_over_windows() -> None:
+    channels = noise(3, 8, 12, 2, seed=5).astype(np.float32).transpose(3, 0, 1, 2)
+    pooled = images._pool(channels, 6, 4, 1)
+    padded = np.pad(channels, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    assert pooled.shape == (2, 3, 2, 3)
+    assert pooled[1, 2, 1, 2] == padded[1, 2, 4:10, 8:14].sum()
+    assert pooled[0, 0, 0, 0] == padded[0, 0, 0:6, 0:6].sum()
+
+
+def test_a_rotated_edge_moves_to_the_rotated_orientation() -> None:
+    """An edge that points right is seen by the first of 12 directions, one that points down by the fourth."""
+    across = np.zeros((1, 1, 16, 16), np.float32)
+    across[:, :, :, 8:] = 255
+    responses = images._orientations(across, images.FINE, 12).sum(axis=(1, 2, 3))
+    turned = images._orientations(across.transpose(0, 1, 3, 2), images.FINE, 12).sum(axis=(1, 2, 3))
+    order = [index for pair in zip(range(6), range(6, 12), strict=True) for index in pair]
+    angles = [2 * math.pi * order[index] / 12 for index in (int(responses[:].argmax()), int(turned.argmax()))]
+    assert abs(abs(angles[1] - angles[0]) - math.pi / 2) < 1e-9 or abs(abs(angles[1] - angles[0]) - 3 * math.pi / 2) < 1e-9
+
+
+def test_brightness_scale_hardly_matters_and_colour_does() -> None:
+    picture = noise(1, 32, 32, 3)
+    grey = np.repeat(picture.mean(axis=3, keepdims=True).astype(np.uint8), 3, axis=3)
+    half = (picture // 2).astype(np.uint8)
+    rows = images.hog(np.concatenate([picture, half, grey])) / LIMIT
+    assert rows[0] @ rows[1] > 0.99
+    assert rows[0] @ rows[2] < 0.95
+
+
+def test_an_unknown_map_is_refused_by_name() -> None:
+    with pytest.raises(ParamsError, match="'sift-9' is not a map for image data"):
+        feature_map("sift-9", "image", (28, 28, 1))
