@@ -44,14 +44,14 @@ def test_published_noise_of_the_analytic_gaussian_mechanism(epsilon: float, delt
     assert accounting.epsilon(Gaussian(sigma), delta) == pytest.approx(epsilon, rel=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.floats(0.01, 100), st.floats(1e-12, 0.4))
 def test_the_exact_formula_agrees_with_dp_accounting(multiplier: float, delta: float) -> None:
     theirs = gaussian_mechanism.get_epsilon_gaussian(multiplier, delta)
     assert accounting.epsilon(Gaussian(multiplier), delta) == pytest.approx(theirs, rel=1e-6, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.floats(-12, 6), st.floats(-300, -0.001))
 def test_epsilon_is_the_least_float_that_fits_even_at_the_extremes(log_mu: float, log_delta: float) -> None:
     mu, delta = 10.0**log_mu, 10.0**log_delta

@@ -20,7 +20,7 @@ def history(multipliers: list[float]) -> list[dp_event.DpEvent]:
     return [dp_event.GaussianDpEvent(multiplier) for multiplier in multipliers]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(EPSILONS, DELTAS, st.lists(st.integers(1, 1000), min_size=1, max_size=13))
 def test_a_release_priced_to_fit_fits_and_wastes_nothing(epsilon: float, delta: float, weights: list[int]) -> None:
     shares = [weight / sum(weights) for weight in weights]
