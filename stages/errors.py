@@ -61,5 +61,9 @@ class ReleaseError(RefusedError):
     """A release is not what its manifest or its archive says."""
 
 
+class BundleError(RefusedError):
+    """A bundle is damaged, was changed, or says what does not follow."""
+
+
 class StageFailed(RefusedError):
     """A confined stage ended with an error; the details are in the owner's log."""

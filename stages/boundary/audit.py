@@ -54,27 +54,28 @@ def audit(workspace: Path, rev: str | None = None) -> Audit:
 
 def audit_tree(tree: Tree) -> Audit:
     """Audit any source of files (workspace, commit, bundle)."""
-    signed = _receipts(tree)
+    signed = receipts_of(tree)
     graph = graph_of(tree)
     problems = zones.problems(graph)
     problems += [f"'{path}' tracks data with DVC directly: raw data enter by `airlock add` only" for path in _tracked(tree)]
     problems += [f"receipt {receipt.path} {receipt.problem}" for receipt in signed if receipt.problem]
-    lock = _lock(tree)
+    lock = lock_of(tree)
     rows = []
     for stage in graph:
-        matching = _matching(stage.name, lock.get(stage.name), signed)
-        rows.append(_row(stage, graph, matching))
-        problems += _problems_of(stage, lock.get(stage.name), matching)
+        witnesses = matching(stage.name, lock.get(stage.name), signed)
+        rows.append(_row(stage, graph, witnesses))
+        problems += _problems_of(stage, lock.get(stage.name), witnesses)
     return Audit(tree.name, tuple(rows), tuple(problems))
 
 
 def collect(workspace: Path, archive: Path) -> list[Path]:
     """Bring home the receipts of queued experiments that dvc.lock now speaks of."""
-    lock = _lock(Workspace(workspace))
-    return receipts.collect(workspace, archive, lambda receipt: bool(_matching(receipt.stage, lock.get(receipt.stage), [receipt])))
+    lock = lock_of(Workspace(workspace))
+    return receipts.collect(workspace, archive, lambda receipt: bool(matching(receipt.stage, lock.get(receipt.stage), [receipt])))
 
 
-def _receipts(tree: Tree) -> list[Receipt]:
+def receipts_of(tree: Tree) -> list[Receipt]:
+    """All receipts of a tree, believable or not."""
     files = [path for path in tree.files(receipts.FOLDER) if path.endswith(".json")]
     return receipts.read([(path, tree.text(path) or "") for path in files], tree.text(receipts.PINNED) or "")
 
@@ -83,7 +84,8 @@ def _tracked(tree: Tree) -> list[str]:
     return [path for path in tree.files("data") if path.endswith(".dvc")]
 
 
-def _lock(tree: Tree) -> Mapping[str, Mapping[str, Any]]:
+def lock_of(tree: Tree) -> Mapping[str, Mapping[str, Any]]:
+    """What every dvc.lock says was made, by stage."""
     stages: dict[str, Mapping[str, Any]] = {}
     for path in pipelines(tree):
         text = tree.text(path.removesuffix("yaml") + "lock")
@@ -91,7 +93,7 @@ def _lock(tree: Tree) -> Mapping[str, Mapping[str, Any]]:
     return stages
 
 
-def _matching(stage: str, locked: Mapping[str, Any] | None, signed: list[Receipt]) -> list[Receipt]:
+def matching(stage: str, locked: Mapping[str, Any] | None, signed: list[Receipt]) -> list[Receipt]:
     """Believable receipts with the very hashes that dvc.lock names; a run-cache restore has an older one."""
     if locked is None:
         return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,18 +52,26 @@ def open_ledger(project: Project, *, public: bool) -> Ledger:
 
 def take_orders(stage: Stage, graph: Graph, *, params: Params, facts: Facts, ledger: Ledger, workspace: Path) -> list[Order]:
     """Price every out of a release stage and reserve what must be paid, before any record is read."""
+    orders = []
+    for order in price(stage, graph, params=params, facts=facts, workspace=workspace):
+        if order.status == "none":
+            orders.append(order)
+        else:
+            held = _reserve(order.plan, order.release_id, facts, ledger)
+            orders.append(replace(order, status=held.status, manifest=held.manifest))
+    return orders
+
+
+def price(stage: Stage, graph: Graph, *, params: Params, facts: Facts, workspace: Path) -> list[Order]:
+    """What a release stage would make, with its ids, without asking the ledger."""
     check_delta(params, facts)
     upstream = _upstream(stage, graph, workspace)
     orders = []
     for out, plan in registry.plans(stage.name, params, facts).items():
         if out not in stage.outs:
             raise ReleaseError(f"stage '{stage.name}' would release '{out}', which is not among its outs in dvc.yaml")
-        release_id = manifest.release_id(plan, facts, upstream)
-        if plan.mechanism == "none":
-            orders.append(Order(out, plan, release_id, "none"))
-        else:
-            held = _reserve(plan, release_id, facts, ledger)
-            orders.append(Order(out, plan, release_id, held.status, held.manifest))
+        status = "none" if plan.mechanism == "none" else "new"
+        orders.append(Order(out, plan, manifest.release_id(plan, facts, upstream), status))
     return orders
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -39,14 +39,14 @@ SHARED_MEMORY = Path("/dev/shm")
 class Run:
     """One run of one stage."""
 
-    def __init__(self, name: str, *, workspace: Path, listen: Listener = lambda event: None) -> None:
+    def __init__(self, name: str, *, workspace: Path, listen: Listener = lambda event: None, home: Project | None = None) -> None:
         self.workspace = workspace.resolve()
         self.params: Params = load_params(self.workspace / "params.yaml")
         self.graph = load_graph(self.workspace)
         self.stage = self.graph.stage(name)
         zones.check(self.graph)
         self.zone = str(self.stage.zone)
-        self.project: Project = project(self.workspace)
+        self.project: Project = home or project(self.workspace)
         self.layers: frozenset[Layer] = choose(self.params.boundary.enforcement, zone=self.zone)
         self.listen = listen
         self.orders: list[broker.Order] = []
@@ -90,12 +90,24 @@ class Run:
         pending = [order for order in self.orders if order.pending]
         if not pending:
             return
-        keys = seal_keys(keyring, facts, generation)
-        keys |= {"noise:" + order.out: keyring.noise_key(order.release_id, scratch=facts.public) for order in pending}
-        told = {"facts": asdict(facts), "releases": {order.out: {"id": order.release_id} for order in pending}}
-        self.outcome = self._confine(staging, scratch, keys=keys, facts=told, connection=self.connection)
+        noise = {order.out: keyring.noise_key(order.release_id, scratch=facts.public) for order in pending}
+        self._make(pending, facts, seal_keys(keyring, facts, generation), noise, staging, scratch)
         for order in pending:
             broker.settle(order, project=self.project, ledger=self.ledger, staging=staging)
+
+    def _make(
+        self,
+        orders: Sequence[broker.Order],
+        facts: Facts,
+        keys: Mapping[str, bytes],
+        noise: Mapping[str, bytes],
+        staging: Path,
+        scratch: Path,
+    ) -> None:
+        """Let the confined stage make releases, with the keys of the sealed files and one noise key for each out."""
+        told = {"facts": asdict(facts), "releases": {order.out: {"id": order.release_id} for order in orders}}
+        keys = {**keys, **{"noise:" + out: key for out, key in noise.items()}}
+        self.outcome = self._confine(staging, scratch, keys=keys, facts=told, connection=self.connection)
 
     def _cluster(self) -> Cluster | None:
         """The one connection that a release stage can be granted; a bad address is told before anything is reserved."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from stages.boundary.canonical import md5_path, sha256_path
 from stages.boundary.layers import LEFT_OPEN, MINIMUM, Layer
+from stages.boundary.platforms import platform_facts
 from stages.boundary.zones import RECORDS
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def describe(run: Run) -> dict[str, Any]:
         "params": sha256_path(workspace / "params.yaml"),
         "dvc_yaml": sha256_path(workspace / "dvc.yaml"),
         "code": {"commit": _commit(workspace), "stages": sha256_path(workspace / "stages")},
+        "platform": platform_facts(),
         "enforcement": {
             "asked": run.params.boundary.enforcement,
             "layers": sorted(run.layers),

@@ -254,4 +254,5 @@ def _with_charge(asked: Release) -> Release:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    """To the minute, like receipts: entries are published in bundles, and how long a stage read records is not."""
+    return datetime.now(UTC).isoformat(timespec="minutes")
