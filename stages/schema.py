@@ -129,8 +129,9 @@ class Schema(Section):
         Raises:
             SchemaError: one line that names the column and what it lacks.
         """
-        for problem in _problems(self):
-            raise SchemaError(f"{source}: {problem}")
+        if problems := _problems(self):
+            more = f" (and {len(problems) - 1} more to mend)" if len(problems) > 1 else ""
+            raise SchemaError(f"{source}: {problems[0]}{more}")
 
 
 def load_schema(path: Path, *, draft: bool = False) -> Schema:
