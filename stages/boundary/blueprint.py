@@ -42,7 +42,7 @@ class Blueprint:
     filter: bytes
 
 
-def draw(grants: Grants, layers: frozenset[Layer], scratch: Path, architecture: str) -> Blueprint:
+def draw(grants: Grants, layers: frozenset[Layer], *, scratch: Path, cwd: Path, architecture: str) -> Blueprint:
     """Resolve everything.
 
     Raises:
@@ -62,7 +62,7 @@ def draw(grants: Grants, layers: frozenset[Layer], scratch: Path, architecture: 
         mounts=tuple(_mounts(real)),
         links=tuple(links.items()),
         hidden=tuple(str(path) for path in sorted(real.hidden) if {*real.read, *real.execute}.intersection(path.parents)),
-        rules=tuple(_rules(real, layers, scratch.resolve())),
+        rules=tuple(_rules(real, layers, scratch=scratch.resolve(), cwd=cwd.resolve())),
         filter=seccomp.build(architecture, new_root=new_root) if Layer.SECCOMP in layers else b"",
     )
 
@@ -98,13 +98,13 @@ def _mounts(grants: Grants) -> list[Mount]:
     return [(str(path), path.is_dir(), attributes) for path, attributes in sorted(found)]
 
 
-def _rules(grants: Grants, layers: frozenset[Layer], scratch: Path) -> list[Rule]:
+def _rules(grants: Grants, layers: frozenset[Layer], *, scratch: Path, cwd: Path) -> list[Rule]:
     # In a new root an empty folder lies over each hidden one; only without it must the rules leave them out one by one.
     hidden = [] if Layer.ROOT in layers else [str(path) for path in grants.hidden]
     rules = [*_below(grants.read, hidden, landlock.READ), *_below(grants.execute, hidden, landlock.RUN)]
     rules += [(str(path), landlock.SCRATCH if path == scratch else landlock.WRITE) for path in grants.write]
     rules += [(str(path), landlock.on_file(_DEVICES.get(str(path), landlock.DEVICE))) for path in grants.devices]
-    return rules + _places(grants, layers, hidden)
+    return rules + _places(grants, layers, hidden, cwd)
 
 
 def _below(paths: Iterable[Path], hidden: Sequence[str], access: int) -> list[Rule]:
@@ -112,7 +112,7 @@ def _below(paths: Iterable[Path], hidden: Sequence[str], access: int) -> list[Ru
     return [(path, access if folder else landlock.on_file(access)) for path, folder in shown]
 
 
-def _places(grants: Grants, layers: frozenset[Layer], hidden: Sequence[str]) -> list[Rule]:
+def _places(grants: Grants, layers: frozenset[Layer], hidden: Sequence[str], cwd: Path) -> list[Rule]:
     """Rules that depend on whose /proc, /dev/shm and root the stage sees."""
     if Layer.NAMESPACES in layers:
         naming = landlock.WRITE_FILE if len(grants.devices) > len(_DEVICES) else 0  # CUDA names its threads
@@ -121,5 +121,6 @@ def _places(grants: Grants, layers: frozenset[Layer], hidden: Sequence[str]) -> 
         rules = [(path, landlock.READ_FILE) for path in _PROC if os.path.exists(path)] + [("/proc/self", landlock.READ)]
     if Layer.ROOT in layers:
         return [*rules, (SHARED_MEMORY, landlock.WRITE), ("/", landlock.READ_DIR)]  # the root holds only grants
+    # Python lists the folders that it imports from. Names alone can be found out without a new root anyway.
     partly = [path for path in _tops((*grants.read, *grants.execute)) if any(below.startswith(f"{path}/") for below in hidden)]
-    return [*rules, *((str(path), landlock.READ_DIR) for path in partly)]
+    return [*rules, *((str(path), landlock.READ_DIR) for path in (cwd, *partly))]

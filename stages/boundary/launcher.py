@@ -129,7 +129,7 @@ def _inside(plan: Plan) -> NoReturn:
         if "root" in plan["layers"]:
             namespaces.new_root(plan)
         elif "namespaces" in plan["layers"]:
-            namespaces.hide_host(plan["mounts"])
+            namespaces.hide_host(plan)
         os.chdir(plan["cwd"])
         _restrict(plan)
         kernel.prctl(kernel.PR_SET_PDEATHSIG, _SIGKILL)  # a change of credentials clears it

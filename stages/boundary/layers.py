@@ -28,6 +28,8 @@ class Layer(StrEnum):
 ALL = frozenset(Layer)
 MINIMUM = frozenset({Layer.LANDLOCK, Layer.CAPABILITIES, Layer.SECCOMP})
 
+_EMPTY = {"mounts": [], "links": [], "hidden": [], "scratch": "/tmp", "cwd": "/", "marks": [], "recorder": -1, "proc_writable": False}
+
 LEFT_OPEN: dict[Layer, str] = {
     Layer.ROOT: "Names, sizes and times of files outside the grants can be seen, though none can be opened or changed. DataLoader "
     "workers cannot run, because the sockets they need would reach the machine's services.",
@@ -103,14 +105,13 @@ def _namespace_remedy() -> str:
 def _separate() -> None:
     """A fresh /proc can only be mounted by a process of the new pid namespace: hence the second child."""
     namespaces.separate()
-    if trouble := _try(lambda: namespaces.hide_host([])):
+    if trouble := _try(lambda: namespaces.hide_host(_EMPTY)):
         raise OSError(0, trouble)
 
 
 def _enter_new_root() -> None:
     namespaces.separate()
-    plan = {"mounts": [], "links": [], "hidden": [], "scratch": "/tmp", "cwd": "/", "marks": [], "recorder": -1, "proc_writable": False}
-    if trouble := _try(lambda: namespaces.new_root(plan)):
+    if trouble := _try(lambda: namespaces.new_root(_EMPTY)):
         raise OSError(0, trouble)
 
 

@@ -45,14 +45,15 @@ def separate() -> None:
         _write("/proc/self/gid_map", f"{gid} {gid} 1")
 
 
-def hide_host(mounts: list[tuple[str, bool, int]]) -> None:
-    """Without a new root: a fresh /proc and an empty /dev/shm over the machine's own."""
+def hide_host(plan: Plan) -> None:
+    """Without a new root: a fresh /proc, and a /dev/shm with nothing but the grants in it, over the machine's own."""
     kernel.mount("none", "/", "", _PRIVATE)
-    kept = [(_clone(path), path, attributes) for path, _, attributes in mounts if path.startswith(SHARED_MEMORY + "/")]
-    _mount_proc("/proc", writable=False)
+    kept = [mount for mount in plan["mounts"] if mount[0].startswith(SHARED_MEMORY + "/")]
+    trees = [_clone(path) for path, _, _ in kept]
+    _mount_proc("/proc", writable=plan["proc_writable"])
     _mount_memory(SHARED_MEMORY, "1777")
-    for tree, path, attributes in kept:
-        os.makedirs(path)
+    for tree, (path, folder, attributes) in zip(trees, kept, strict=True):
+        _make_place(path, folder)
         _attach(tree, path, attributes)
 
 

@@ -63,12 +63,11 @@ def record(watch: Sequence[Path], grants: Grants, layers: frozenset[Layer]) -> R
 
 
 def files(paths: Iterable[Path]) -> Iterator[tuple[Path, Path]]:
-    """Every file and folder at or below each path, with the path it belongs to."""
+    """Every plain file at or below each path, with the path it belongs to."""
     for path in paths:
-        yield path, path
-        for folder, folders, names in os.walk(path):
-            for name in (*folders, *names):
-                yield Path(folder, name), path
+        for file in (path.resolve(), *path.resolve().rglob("*")):
+            if file.is_file() and not file.is_symlink():
+                yield file, path
 
 
 class Fanotify:
@@ -81,7 +80,7 @@ class Fanotify:
     _EVENT = struct.Struct("<IBBHQii")
 
     def __init__(self, watch: Sequence[Path]) -> None:
-        self._watched = {_identity(os.stat(file)): str(path) for file, path in files(watch) if file.exists()}
+        self._watched = {_identity(os.stat(file)): str(path) for file, path in files(watch)}
         self._opened: set[str] = set()
         self.descriptor = kernel.syscall("fanotify_init", self._QUIET, os.O_RDONLY | os.O_CLOEXEC | os.O_LARGEFILE)
 
@@ -112,7 +111,7 @@ class Inotify:
     name = "inotify"
     marks = False
 
-    _OPEN, _OVERFLOW, _FOLDER, _DONT_FOLLOW = 0x20, 0x4000, 0x40000000, 0x02000000
+    _OPEN, _OVERFLOW = 0x20, 0x4000
     _HEADER = struct.Struct("<iIII")
 
     def __init__(self, watch: Sequence[Path], grants: Grants) -> None:
@@ -123,7 +122,7 @@ class Inotify:
         self.descriptor = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         try:
             for file, path in files(watch):
-                number = _checked(_libc.inotify_add_watch(self.descriptor, os.fsencode(file), self._OPEN | self._DONT_FOLLOW))
+                number = _checked(_libc.inotify_add_watch(self.descriptor, os.fsencode(file), self._OPEN))
                 self._watched[number] = (file, path)
         except OSError:
             self.close()
@@ -140,9 +139,9 @@ class Inotify:
     def _note(self, number: int, mask: int) -> None:
         if mask & self._OVERFLOW:
             self._unknown = True
-        elif mask & self._OPEN and not mask & self._FOLDER:
+        elif mask & self._OPEN:
             file, path = self._watched[number]
-            if any(file.resolve().is_relative_to(granted) for granted in self._granted):
+            if any(file.is_relative_to(granted) for granted in self._granted):
                 self._opened.add(str(path))
             else:
                 self._unknown = True

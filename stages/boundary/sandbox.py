@@ -81,7 +81,7 @@ def run(
         StageFailed: after `timeout`.
     """
     _check_canary(grants, layers)
-    blueprint = draw(grants, layers, scratch, kernel.ARCHITECTURE)
+    blueprint = draw(grants, layers, scratch=scratch, cwd=cwd, architecture=kernel.ARCHITECTURE)
     recorder = record(watch, grants, layers)
     report, ours = os.pipe()
     try:
