@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+from stages.boundary import zones
 from stages.boundary.home import project
 from stages.boundary.leash import leashed
-from stages.boundary.zones import Graph
 from stages.errors import StageFailed
 
 Tell = Callable[[str], None]
@@ -22,11 +22,12 @@ RUNNING = re.compile(r"Running stage '([^']+)'")
 OWN_WORDS = re.compile(r"^airlock: (.+)$")
 
 
-def ordered(graph: Graph, zones: Sequence[str]) -> list[str]:
-    """The stages of some zones, each after those that it depends on. Frozen ones are the owner's to run."""
+def stages_of(workspace: Path, *rooms: str) -> list[str]:
+    """The stages of some zones, each after those that it depends on; other pipelines (owner/) are the owner's to run."""
+    graph = zones.parse((workspace / "dvc.yaml").read_text(), (workspace / "params.yaml").read_text())
     before = {stage.name: {maker.name for dep in stage.deps for maker in graph.makers(dep)} for stage in graph}
     names = TopologicalSorter(before).static_order()
-    return [name for name in names if graph.stage(name).zone in zones and not graph.stage(name).frozen]
+    return [name for name in names if graph.stage(name).zone in rooms and not graph.stage(name).frozen]
 
 
 def reproduce(workspace: Path, stages: Sequence[str], tell: Tell, *, confidential: bool) -> None:
@@ -34,7 +35,7 @@ def reproduce(workspace: Path, stages: Sequence[str], tell: Tell, *, confidentia
 
     Args:
         workspace: the DVC repository.
-        stages: names from dvc.yaml, see `ordered`.
+        stages: names from dvc.yaml, see `stages_of`.
         tell: takes lines that may go to the Prefect server.
         confidential: whether records are near. Then only stage names are told; everything goes to the owner's log.
 

@@ -31,11 +31,11 @@ def free_port(wanted: int = 0) -> int:
         return int(probe.getsockname()[1])
 
 
-def settings(home: Path, port: int, workspace: Path) -> dict[str, str]:
+def settings(home: Path, port: int, workspace: Path, base: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment of the server, its workers and their runs; Prefect settings of the user's own do not leak in."""
     api = f"http://{HOST}:{port}/api"
     return {
-        **{name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")},
+        **{name: value for name, value in base.items() if not name.startswith("PREFECT_")},
         "PREFECT_HOME": str(home),
         "PREFECT_API_URL": api,
         "PREFECT_SERVER_UI_API_URL": api,

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import queue
+import socket
 import tempfile
 import threading
 from dataclasses import asdict
@@ -140,6 +142,7 @@ async def _serve(address: str, workspace: Path) -> None:
     with tempfile.TemporaryDirectory(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None) as folder:
         async with Worker(
             address,
+            name=f"{socket.gethostname()}-{os.getpid()}",
             nthreads=1,
             memory_limit=0,
             resources={cluster.RESOURCE: 1},

@@ -1,0 +1,40 @@
+"""One server for all tests of this folder: they share a group, and so a process of pytest-xdist."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Workspace
+from tests.support.station import Station
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents and "station" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("prefect"))
+
+
+@pytest.fixture(scope="session")
+def plant(_finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """The workspace that the server's runs work in: the default pipeline has run there."""
+    folder = tmp_path_factory.mktemp("plant")
+    shutil.copytree(_finished.root, folder / "work", symlinks=True)
+    shutil.copytree(_finished.home, folder / "home", symlinks=True)
+    copy = Workspace(folder / "work", folder / "home")
+    copy.run("airlock", "add", "data/raw/wdbc/records.parquet", "--name", "wdbc")
+    return copy
+
+
+@pytest.fixture(scope="session")
+def station(plant: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Station]:
+    """A server with a worker on the sensitive side."""
+    made = Station(tmp_path_factory.mktemp("station"), plant.root, plant.environment)
+    try:
+        made.work("sensitive")
+        yield made
+    finally:
+        made.stop()

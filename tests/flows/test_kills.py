@@ -1,0 +1,61 @@
+"""SIGKILL in the middle of a release: the ledger stays whole, nothing is left running or half made, and the next run completes."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from stages.boundary import manifest
+from stages.boundary.ledger import Ledger
+from tests.conftest import Workspace
+from tests.support.station import Station, processes_of, wait_for
+
+
+def ledger_of(plant: Workspace) -> Ledger:
+    (database,) = (plant.home / "airlock").glob("*/scratch.db")
+    return Ledger.open(f"sqlite:///{database}", create=False)
+
+
+def start_release(station: Station, plant: Workspace, epsilon: float) -> str:
+    """Ask for a new release, and come back when it is reserved and its records are being read."""
+    run = station.run("pipeline/on-demand", overrides={"release.epsilon": epsilon})
+    wait_for(lambda: ledger_of(plant).spent("wdbc").reserved, "the reservation")
+    return run
+
+
+def check_whole(plant: Workspace) -> None:
+    """No broken chain, and no release that is not all there."""
+    assert ledger_of(plant).verify() == []
+    for folder in (plant.root / "data/released").iterdir():
+        manifest.load(folder)
+
+
+def test_a_killed_flow_takes_everything_with_it(station: Station, plant: Workspace) -> None:
+    run = start_release(station, plant, 0.71)
+    (engine,) = [pid for pid, command in processes_of(run).items() if "prefect.engine" in command]
+    os.kill(engine, signal.SIGKILL)
+    wait_for(lambda: not processes_of(run), "all its processes end")
+    assert len(ledger_of(plant).spent("wdbc").reserved) == 1
+    check_whole(plant)
+    assert station.end(run)["type"] == "CRASHED"
+    station.free_limits()
+    again = station.run("pipeline/on-demand", overrides={"release.epsilon": 0.71})
+    assert station.end(again)["type"] == "COMPLETED", station.words()
+    assert ledger_of(plant).spent("wdbc").reserved == ()
+    check_whole(plant)
+
+
+@pytest.mark.stress
+def test_a_killed_server_costs_the_report_and_not_the_release(station: Station, plant: Workspace) -> None:
+    run = start_release(station, plant, 0.72)
+    station.server.kill()
+    wait_for(lambda: not processes_of(run), "the flow ends without its server")
+    check_whole(plant)
+    station.start()
+    station.free_limits()
+    again = station.run("pipeline/on-demand", overrides={"release.epsilon": 0.72})
+    assert station.end(again)["type"] == "COMPLETED", station.words()
+    assert ledger_of(plant).spent("wdbc").reserved == ()
+    check_whole(plant)

@@ -1,0 +1,59 @@
+"""What a run may not do, and what its end may tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Workspace
+from tests.support import clinic
+from tests.support.station import Station
+
+SECRET = "Quetzalcoatl-4711"
+
+
+@pytest.fixture(scope="module")
+def private(plant: Workspace) -> Workspace:
+    """Two private populations beside the default: one with a small cap, one with a record that breaks its schema."""
+    table = clinic.records(400).to_pandas()
+    broken = table.astype({"age": "object"})
+    broken.loc[17, "age"] = SECRET
+    for name, frame in (("clinic", table), ("broken", broken)):
+        (plant.root / f"data/schemas/{name}.yaml").write_text(clinic.SCHEMA.replace("name: clinic", f"name: {name}"))
+        frame.to_csv(plant.home / f"{name}.csv", index=False)
+        plant.run("airlock", "add", str(plant.home / f"{name}.csv"), "--name", name, "--epsilon", "1", "--delta", "1e-5")
+    return plant
+
+
+def test_an_impossible_parameter_ends_the_run_at_once(station: Station, plant: Workspace) -> None:
+    before = (plant.root / "params.yaml").read_text()
+    state = station.end(station.run("pipeline/on-demand", overrides={"release.epsilonn": 1}))
+    assert state["type"] == "FAILED"
+    assert "unknown key 'release.epsilonn', did you mean 'epsilon'?" in state["message"]
+    assert (plant.root / "params.yaml").read_text() == before
+
+
+def test_a_run_that_would_overspend_fails_in_the_ledgers_words(station: Station, private: Workspace) -> None:
+    before, lock = (private.root / "params.yaml").read_text(), (private.root / "dvc.lock").read_text()
+    run = station.run("pipeline/on-demand", overrides={"dataset": "clinic", "release.epsilon": 3})
+    state = station.end(run)
+    assert state["type"] == "FAILED"
+    assert "clinic: 0 spent of 1 at delta 1e-05; this release alone is" in state["message"]
+    assert station.tasks(run) == [], "no stage may start"
+    assert (private.root / "params.yaml").read_text() == before
+    assert (private.root / "dvc.lock").read_text() == lock
+
+
+def test_a_broken_record_is_named_and_never_quoted(station: Station, private: Workspace) -> None:
+    before = (private.root / "params.yaml").read_text()
+    run = station.run("pipeline/on-demand", overrides={"dataset": "broken"})
+    state = station.end(run)
+    (private.root / "params.yaml").write_text(before)
+    assert state["type"] == "FAILED"
+    assert "stage 'ingest' failed" in state["message"]
+    assert "RecordError" in state["message"]
+    assert "column 'age', row 18" in state["message"]
+    assert station.tasks(run)[0]["run_count"] == 1, "a stage that sees records is never retried"
+    assert "boundary" in station.artifacts(run), "a failed run shows its boundary too"
+    told = b"".join(path.read_bytes() for path in station.folder.rglob("*") if path.is_file())
+    assert b"column 'age'" in told
+    assert SECRET.encode() not in told

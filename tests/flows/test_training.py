@@ -1,0 +1,48 @@
+"""The open side on another machine: no keys, no records, only the `released` remote."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import Workspace
+from tests.support.station import Station
+
+
+@pytest.fixture
+def modeller(plant: Workspace, tmp_path: Path) -> Workspace:
+    """A clone as a modeller has it."""
+    plant.run("dvc", "push", "--remote", "released")
+    plant.commit()
+    (tmp_path / "home").mkdir()
+    clone = Workspace(tmp_path / "work", tmp_path / "home")
+    plant.run("git", "clone", "-q", str(plant.root), str(clone.root))
+    shutil.copytree(plant.root / ".remotes/released", tmp_path / "remote")
+    clone.run("dvc", "remote", "remove", "sealed")
+    clone.run("dvc", "remote", "modify", "released", "url", str(tmp_path / "remote"))
+    return clone
+
+
+def test_a_clone_with_released_data_only_trains(station: Station, modeller: Workspace) -> None:
+    station.work("open", **modeller.environment, AIRLOCK_WORKSPACE=str(modeller.root))
+    before = yaml.safe_load((modeller.root / "dvc.lock").read_text())["stages"]
+    run = station.run("training/training", overrides={"train.method": "sgd", "train.epochs": 3})
+    assert station.end(run)["type"] == "COMPLETED", station.words()
+    after = yaml.safe_load((modeller.root / "dvc.lock").read_text())["stages"]
+    assert after["train"]["params"]["params.yaml"]["train.epochs" if "train.epochs" in after["train"]["params"]["params.yaml"] else "train"]
+    assert after["train"] != before["train"]
+    assert after["release"] == before["release"]
+    assert json.loads((modeller.root / "data/metrics/evaluate.json").read_text())["accuracy"] > 0.8
+    assert not (modeller.root / "data/sealed").exists()
+    assert not list(modeller.home.rglob("master"))
+    assert set(station.artifacts(run)) == {"metrics", "report"}
+
+
+def test_the_open_side_cannot_ask_for_a_release(station: Station, modeller: Workspace) -> None:
+    state = station.end(station.run("training/training", overrides={"release.epsilon": 9}))
+    assert state["type"] == "FAILED"
+    assert "belongs to the sensitive side" in state["message"]
