@@ -48,6 +48,8 @@ def add(project: Project, workspace: Path, path: Path, *, name: str, role: Role 
     schema = load_schema(workspace / SCHEMAS / f"{name}.yaml")
     table = open_table(path)
     check_columns(table.columns, schema)
+    if not schema.public and _could_be_committed(workspace, path):
+        raise InputError(f"{path} lies inside the repository, where one `git add` would publish it: move it outside, or under data/raw/")
     known = handles.of(workspace, name)
     if role == "holdout" and "records" not in known:
         raise InputError(f"'{name}' has no records yet: add them first, then their holdout")
@@ -61,6 +63,12 @@ def add(project: Project, workspace: Path, path: Path, *, name: str, role: Role 
         _enter(registry, handle, path.resolve())
         handles.write(workspace, handle)
     return Added(handle, known.get(role) != handle, has_cap)
+
+
+def _could_be_committed(workspace: Path, path: Path) -> bool:
+    """Whether a file is in the workspace but not in data/raw, which git ignores."""
+    place, top = path.resolve(), workspace.resolve()
+    return place.is_relative_to(top) and not place.is_relative_to(top / "data/raw")
 
 
 def _count_users(table: Table, schema: Schema) -> int | None:

@@ -184,6 +184,18 @@ def test_refused_files_leave_nothing_behind(clinic: Clinic, tmp_path: Path) -> N
     assert list(clinic.home.folder.iterdir()) == []
 
 
+def test_private_records_inside_the_repository_are_refused(clinic: Clinic) -> None:
+    data = clinic.file(records(5)).read_bytes()
+    (clinic.root / "data/raw").mkdir()
+    for name, refused in (("records.parquet", True), ("data/records.parquet", True), ("data/raw/records.parquet", False)):
+        (clinic.root / name).write_bytes(data)
+        if refused:
+            with pytest.raises(InputError, match="inside the repository"):
+                clinic.add(clinic.root / name)
+        else:
+            assert clinic.add(clinic.root / name).changed
+
+
 def test_users_are_counted(clinic: Clinic) -> None:
     clinic.write_schema(SCHEMA + "user: {column: patient, per_user: 2}\n")
     table = records(6).append_column("patient", [["p", "q", "p", "r", "p", "q"]])

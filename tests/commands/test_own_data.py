@@ -18,6 +18,7 @@ from tests.support.clinic import Clinic, make_clinic
 CSV = "age,site,outcome\n" + "".join(
     f"{20 + row},{'north' if row % 3 else 'south'},{'ill' if row % 2 else 'healthy'}\n" for row in range(40)
 )
+RAW = "../records.csv"
 Command = Callable[..., str]
 
 
@@ -28,7 +29,7 @@ def clinic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clinic:
     monkeypatch.delenv("AIRLOCK_PASSPHRASE", raising=False)
     made = make_clinic(tmp_path)
     (made.root / "data/schemas/clinic.yaml").unlink()
-    (made.root / "records.csv").write_text(CSV)
+    (tmp_path / "records.csv").write_text(CSV)
     monkeypatch.chdir(made.root)
     return made
 
@@ -57,7 +58,7 @@ def draft_of(clinic: Clinic, name: str = "records") -> Path:
 
 
 def test_own_data_in_four_commands(clinic: Clinic, airlock: Command) -> None:
-    said = airlock("init", "records.csv")
+    said = airlock("init", RAW)
     assert "never computes them from the records" in said
     assert "unconfirmed" in said
     assert str(draft_of(clinic)) in said.replace("\n", "")
@@ -66,46 +67,46 @@ def test_own_data_in_four_commands(clinic: Clinic, airlock: Command) -> None:
     said = airlock("init", "--confirm", "records")
     assert "healthy, ill" in said and "north, south" in said and "airlock add" in said
     assert not draft_of(clinic).exists()
-    said = airlock("add", "records.csv", "--name", "records")
+    said = airlock("add", RAW, "--name", "records")
     assert "40 records added" in said and "airlock budget set records" in said
-    assert "unchanged" in airlock("add", "records.csv", "--name", "records", "--epsilon", "1", "--delta", "1e-5")
-    assert "budget set" not in airlock("add", "records.csv", "--name", "records")
+    assert "unchanged" in airlock("add", RAW, "--name", "records", "--epsilon", "1", "--delta", "1e-5")
+    assert "budget set" not in airlock("add", RAW, "--name", "records")
 
 
 def test_nothing_is_drafted_inside_the_workspace(clinic: Clinic, airlock: Command) -> None:
     before = sorted(clinic.root.rglob("*"))
-    airlock("init", "records.csv")
+    airlock("init", RAW)
     assert sorted(clinic.root.rglob("*")) == before
 
 
 def test_a_draft_without_bounds_is_not_confirmed(clinic: Clinic, airlock: Command) -> None:
-    airlock("init", "records.csv")
+    airlock("init", RAW)
     with pytest.raises(SchemaError, match="column 'age' has no bounds"):
         airlock("init", "--confirm", "records")
     assert draft_of(clinic).exists()
     assert not (clinic.root / "data/schemas/records.yaml").exists()
     with pytest.raises(SchemaError, match=r"no schema records\.yaml"):
-        airlock("add", "records.csv", "--name", "records")
+        airlock("add", RAW, "--name", "records")
 
 
 def test_an_edited_draft_is_not_lost(clinic: Clinic, airlock: Command) -> None:
-    airlock("init", "records.csv")
+    airlock("init", RAW)
     draft_of(clinic).write_text("edited")
     with pytest.raises(InputError, match="exists already"):
-        airlock("init", "records.csv")
+        airlock("init", RAW)
     assert draft_of(clinic).read_text() == "edited"
-    airlock("init", "records.csv", "--force")
+    airlock("init", RAW, "--force")
     assert draft_of(clinic).read_text() != "edited"
 
 
 def test_init_asks_for_what_it_needs(airlock: Command) -> None:
     for arguments, line in [
         (("init",), "either a file"),
-        (("init", "records.csv", "--confirm", "x"), "either a file"),
+        (("init", RAW, "--confirm", "x"), "either a file"),
         (("init", "--confirm", "nowhere"), "no draft 'nowhere'"),
         (("init", "nothere.csv"), "nothere.csv"),
-        (("init", "records.csv", "--name", "Not Good"), "lower-case"),
-        (("init", "records.csv", "--label", "weight"), "unknown column 'weight'"),
+        (("init", RAW, "--name", "Not Good"), "lower-case"),
+        (("init", RAW, "--label", "weight"), "unknown column 'weight'"),
     ]:
         with pytest.raises(InputError, match=line):
             airlock(*arguments)
@@ -113,11 +114,11 @@ def test_init_asks_for_what_it_needs(airlock: Command) -> None:
 
 def test_add_asks_for_what_it_needs(airlock: Command) -> None:
     with pytest.raises(InputError, match="--holdout --public"):
-        airlock("add", "records.csv", "--name", "records", "--holdout")
+        airlock("add", RAW, "--name", "records", "--holdout")
     with pytest.raises(InputError, match="--holdout --public"):
-        airlock("add", "records.csv", "--name", "records", "--public")
+        airlock("add", RAW, "--name", "records", "--public")
     with pytest.raises(InputError, match="both --epsilon and --delta"):
-        airlock("add", "records.csv", "--name", "records", "--epsilon", "1")
+        airlock("add", RAW, "--name", "records", "--epsilon", "1")
 
 
 def test_keys_are_backed_up_restored_and_rotated(clinic: Clinic, airlock: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
