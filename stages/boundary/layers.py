@@ -28,6 +28,14 @@ class Layer(StrEnum):
 ALL = frozenset(Layer)
 MINIMUM = frozenset({Layer.LANDLOCK, Layer.CAPABILITIES, Layer.SECCOMP})
 
+MEANING: dict[Layer, str] = {
+    Layer.ROOT: "sees a root with its grants and nothing else",
+    Layer.NAMESPACES: "has its own processes, network, shared memory and mounts",
+    Layer.LANDLOCK: "opens only what was granted, by the kernel's leave",
+    Layer.CAPABILITIES: "has none of root's powers, even as root",
+    Layer.SECCOMP: "cannot make the system calls that lead around walls",
+}
+
 _EMPTY = {"mounts": [], "links": [], "hidden": [], "scratch": "/tmp", "cwd": "/", "marks": [], "recorder": -1, "proc_writable": False}
 
 LEFT_OPEN: dict[Layer, str] = {

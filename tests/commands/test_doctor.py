@@ -1,0 +1,42 @@
+"""`airlock doctor` tells what this machine can enforce."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from stages.boundary import layers
+from stages.boundary.examination import Examination, Finding
+
+DOCTOR = "import typer; from stages.commands.doctor import command; app = typer.Typer(); app.command()(command); app()"
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", DOCTOR, *arguments], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_answers_a_program_and_agrees_with_the_probe() -> None:
+    done = run("--json")
+    answer = json.loads(done.stdout)
+    offered = layers.choose("advisory", zone="open")
+    assert {finding["name"] for finding in answer["layers"] if finding["good"]} == set(offered)
+    assert done.returncode == (0 if offered >= layers.MINIMUM else 1)
+    assert {finding["name"] for finding in answer["surroundings"]} >= {"recorder", "temporary files", "swap", "core dumps", "GPU"}
+    assert set(answer["versions"]) >= {"linux", "landlock", "python", "dvc", "torch"}
+
+
+def test_shows_a_person_every_layer() -> None:
+    shown = run().stdout
+    assert all(layer in shown for layer in layers.Layer)
+    assert "boundary.enforcement" in shown
+
+
+def examination(missing: frozenset[layers.Layer]) -> Examination:
+    return Examination(tuple(Finding(layer, layer not in missing, "") for layer in layers.Layer), (), {})
+
+
+def test_names_the_strictest_enforcement_that_holds() -> None:
+    assert examination(frozenset()).enforcement == "strict"
+    assert examination(frozenset({layers.Layer.ROOT})).enforcement == "auto"
+    assert examination(frozenset({layers.Layer.SECCOMP})).enforcement == "advisory"
