@@ -1,0 +1,34 @@
+"""`airlock bundle`: one file for reviewers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+
+def command(
+    rev: str = typer.Option("HEAD", "--rev", help="The commit to bundle."),
+    output: Path = typer.Option(None, "--output", "-o", help="The file to write; airlock-COMMIT.zip by default."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Pack what a reviewer needs of a commit into one signed file, without any record, sealed file or key.
+
+    Example: airlock bundle --rev HEAD --output submission.zip
+    """
+    import json
+
+    from rich.console import Console
+
+    from stages.bundle import pack
+    from stages.bundle.sources import resolve
+
+    workspace = Path.cwd()
+    target = output or workspace / f"airlock-{resolve(workspace, rev)[0][:12]}.zip"
+    with Console(stderr=True).status("collecting, checking and signing"):
+        facts = pack.make(workspace, target, rev=rev)
+    size = target.stat().st_size
+    if as_json:
+        typer.echo(json.dumps({"bundle": str(target), "bytes": size, **facts}, indent=1))
+    else:
+        typer.echo(f"{target}: commit {facts['commit'][:12]}, {size / 1e6:.1f} MB. Anyone can check it: airlock verify {target.name}")
