@@ -22,7 +22,7 @@ def relevances(network: nn.Module, records: Tensor, *, stabiliser: float) -> Ten
 
     propagation = LRP(network.eval())
     parts = []
-    for batch in records.split(BATCH):
+    for batch in torch.split(records, BATCH):
         with torch.no_grad():
             largest = network(batch).argmax(1)
         _attach(network, stabiliser)
@@ -47,4 +47,5 @@ def normalise(relevance: NDArray[np.float64]) -> NDArray[np.float64]:
     flat = np.nan_to_num(relevance.reshape(len(relevance), -1), nan=0.0, posinf=0.0, neginf=0.0)
     least, greatest = flat.min(1, keepdims=True), flat.max(1, keepdims=True)
     spread = greatest - least
-    return np.clip(np.divide(flat - least, spread, out=np.zeros_like(flat), where=spread > 0), 0.0, 1.0)
+    scaled: NDArray[np.float64] = np.clip(np.divide(flat - least, spread, out=np.zeros_like(flat), where=spread > 0), 0.0, 1.0)
+    return scaled

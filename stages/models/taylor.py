@@ -39,9 +39,11 @@ def cross_entropy(scores: NDArray[np.float64], labels: NDArray[Any]) -> NDArray[
     hot = np.zeros_like(scores)
     known = np.flatnonzero(labels >= 0)
     hot[known, labels[known]] = 1.0
-    return (np.logaddexp(0.0, scores) - hot * scores).sum(-1)
+    losses: NDArray[np.float64] = (np.logaddexp(0.0, scores) - hot * scores).sum(-1)
+    return losses
 
 
 def error_bound(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """The polynomial is never below cross-entropy, and above it by at most this: sum of z^4 / 192."""
-    return (scores**4).sum(-1) / 192
+    bound: NDArray[np.float64] = (scores**4).sum(-1) / 192
+    return bound

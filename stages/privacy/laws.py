@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from stages.privacy import events
 from stages.privacy.attacks import Law, Scores
+from stages.privacy.guarantees import Neighbours
 from stages.privacy.samplers import Sampler
 
 if TYPE_CHECKING:
@@ -82,12 +83,13 @@ def shared_noise(known: Array, first: Array, second: Array, *, scale: float, cli
     return Law("perturbed batch, noise shared", "a target that is one record or another, beside a known record", score, int(differ.sum()))
 
 
-def of_event(event: DpEvent, *, name: str, factor: float = 1.0) -> Law:
+def of_event(event: DpEvent, *, name: str, neighbours: Neighbours = "zero-out", factor: float = 1.0) -> Law:
     """The law behind an event at its worst case: every query moved by exactly its sensitivity.
 
     Args:
         event: Gaussian, Laplace and Poisson-sampled Gaussian events, composed in any way.
         name: of the attacked object.
+        neighbours: matters for samples only: there the record is absent, or it is replaced by one with the opposite contribution.
         factor: see `gaussian_sums`.
     """
     parts = sorted(events.leaves(event).items(), key=repr)
@@ -98,13 +100,14 @@ def of_event(event: DpEvent, *, name: str, factor: float = 1.0) -> Law:
         total = np.zeros(runs)
         for part, count in parts:
             for _ in range(count):
-                total += _loss(part, sampler, runs, present, factor)
+                total += _loss(part, sampler, runs, present, neighbours, factor)
         return total
 
-    return Law(name, "a record at its sensitivity bound in every query, or a null record", score)
+    other = "a null record" if neighbours == "zero-out" else "its opposite"
+    return Law(name, f"a record at its sensitivity bound in every query, or {other}", score)
 
 
-def _loss(part: Any, sampler: Sampler, runs: int, present: bool, factor: float) -> Scores:
+def _loss(part: Any, sampler: Sampler, runs: int, present: bool, neighbours: Neighbours, factor: float) -> Scores:
     """Log likelihood ratios of one query that the record moves by 1."""
     kind = type(part).__name__
     losses: Scores
@@ -116,9 +119,17 @@ def _loss(part: Any, sampler: Sampler, runs: int, present: bool, factor: float) 
         losses = np.clip(2 * (sampler.laplace(b * factor, (runs,)) + present) - 1, -1, 1) / b
     elif kind == "PoissonSampledDpEvent" and type(part.event).__name__ == "GaussianDpEvent":
         rate, z = part.sampling_probability, part.event.noise_multiplier
+        # In units of the sensitivity: from 0 to 1 under zero-out, from -1/2 to 1/2 under replace-one (docs/privacy.md).
+        low, high = (0.0, 1.0) if neighbours == "zero-out" else (-0.5, 0.5)
         drawn = sampler.gaussian(z * factor, (runs,))
-        drawn += sampler.sample(rate, (runs,)) & present
-        losses = np.log1p(rate * np.expm1((drawn - 0.5) / z**2))
+        drawn += sampler.sample(rate, (runs,)) * (high if present else low)
+        losses = _sampled(drawn, high, rate, z) - _sampled(drawn, low, rate, z)
     else:
         raise ValueError(f"the law of {kind} is not known: attack it through a trained distinguisher")
     return losses
+
+
+def _sampled(drawn: Scores, shift: float, rate: float, z: float) -> Scores:
+    """log((1 - q) N(0) + q N(shift)) less log N(0), at the draws."""
+    ratio: Scores = np.log1p(rate * np.expm1((drawn * shift - shift**2 / 2) / z**2))
+    return ratio

@@ -1,0 +1,61 @@
+"""What an attack on AdLM and ILM goes for: the inputs of one record, its label, and a batch that shares its noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stages.privacy import accounting, events, laws
+from stages.privacy.attacks import Target
+from stages.release.adlm import Recipe, laplaces
+
+TARGET_PIXELS, TARGET_VALUE = 100, 0.7
+
+
+def targets_of(recipe: Recipe, *, factor: float, release: dict[str, Any] | None) -> list[Target]:
+    """One target for each thing that the paper says is private.
+
+    Args:
+        recipe: the reading under attack.
+        factor: noise drawn, as a part of the noise that is accounted for.
+        release: tensors of a release, whose scales tell how AdLM shared its budget; without them the shares are even.
+    """
+    if recipe.options.noise == "batch":
+        return [_shared_batch(recipe, factor)]
+    return [_inputs(recipe, factor, release), _labels(recipe, factor)]
+
+
+def _inputs(recipe: Recipe, factor: float, release: dict[str, Any] | None) -> Target:
+    scales = np.full(recipe.features, recipe.input_scale)
+    if release is not None and "scales" in release:
+        scales = np.asarray(release["scales"], dtype=np.float64)
+    ranges = np.full(recipe.features, recipe.span)
+    law = laws.laplace_box(ranges, scales, name="perturbed inputs of one record", factor=factor)
+    return Target(law, _claim(recipe, 1), float((ranges / scales).sum()))
+
+
+def _labels(recipe: Recipe, factor: float) -> Target:
+    moved = recipe.moved_labels
+    pair = "no label, or one" if moved == 1 else "one label, or another"
+    law = laws.laplace_box(
+        np.ones(moved), np.full(moved, recipe.label_scale), name="perturbed label of one record", pair=pair, factor=factor
+    )
+    return Target(law, _claim(recipe, 2), recipe.label_epsilon)
+
+
+def _shared_batch(recipe: Recipe, factor: float) -> Target:
+    known, first, second = np.zeros((3, recipe.features))
+    second[: min(TARGET_PIXELS, recipe.features)] = TARGET_VALUE * recipe.span
+    law = laws.shared_noise(known, first, second, scale=recipe.input_scale, clip=recipe.options.clip, factor=factor)
+    return Target(law, _claim(recipe, 1), np.inf)
+
+
+def _claim(recipe: Recipe, part: int) -> float | None:
+    return None if recipe.options.sensitivity == "tight" else recipe.epsilons[part]
+
+
+def even_epsilon(recipe: Recipe, delta: float) -> float:
+    """Theorem A3 for even shares: inputs and labels together at `delta`, relevance left out."""
+    event = laplaces((recipe.features, recipe.input_scale / recipe.span), (recipe.moved_labels, recipe.label_scale))
+    return accounting.epsilon(events.from_json(event), delta)

@@ -1,0 +1,35 @@
+"""`ilm`: AdLM with the same noise on every input (Phan et al., Appendix C). It needs no relevance; see stages/release/adlm.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from stages.params import Params
+from stages.privacy.plan import Facts, Plan
+from stages.release.adlm import priced, resolve
+
+if TYPE_CHECKING:
+    from stages.privacy.attacks import Target
+
+NAME = "ilm"
+
+
+def plan(params: Params, facts: Facts) -> Plan:
+    """The price of a release, from parameters and public facts alone."""
+    return priced(NAME, resolve(params, facts, adaptive=False), params, facts)
+
+
+def make(
+    params: Params, facts: Facts, reader: Any, *, key: bytes, release_id: str, weights: Any = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read, perturb, and forget: tensors and details of the release."""
+    from stages.release.perturbation import perturb
+
+    return perturb(resolve(params, facts, adaptive=False), params, facts, reader, key=key, release_id=release_id)
+
+
+def targets(params: Params, facts: Facts, *, factor: float = 1.0, release: dict[str, Any] | None = None) -> list[Target]:
+    """What an attack can go for."""
+    from stages.release.adlm_targets import targets_of
+
+    return targets_of(resolve(params, facts, adaptive=False), factor=factor, release=release)
