@@ -1,6 +1,6 @@
 """Peak memory of ingest at 10^5, 10^6 and 10^7 rows: it must not grow with the number of records.
 
-    nice python -m bench.ingest_memory        writes bench/results/ingest_memory.json
+nice python -m bench.ingest_memory        writes bench/results/ingest_memory.json
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def measure(rows: int, kind: str) -> dict[str, Any]:
         (workspace / "data/schemas").mkdir(parents=True)
         (workspace / "data/project.json").write_text('{"id": "bench"}')
         (workspace / "data/schemas/rows.yaml").write_text(SCHEMA)
-        raw = workspace / f"rows.{kind}"
+        (workspace / "data/raw").mkdir()
+        raw = workspace / f"data/raw/rows.{kind}"
         make_file(raw, rows)
         command = [sys.executable, "-m", "bench.ingest_memory", str(workspace), str(raw)]
         done = subprocess.run(command, env={**os.environ, "AIRLOCK_HOME": home}, check=True, capture_output=True, text=True)
