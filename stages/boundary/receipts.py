@@ -35,10 +35,10 @@ class Receipt:
         return str(self.body.get("stage", "?"))
 
 
-def pin(workspace: Path, public_key: bytes, *, owner: bool) -> None:
-    """Write the runner's public key beside the receipts.
+def pin(workspace: Path, public_key: bytes, *, owner: bool) -> list[str]:
+    """The keys that receipts/runner.pub names, with the runner's own.
 
-    The first line is the data owner's key and only it may sign for stages that can read records. A modeller's machine,
+    The first is the data owner's key and only it may sign for stages that can read records. A modeller's machine,
     which has released data only, adds its own key below.
 
     Raises:
@@ -51,17 +51,17 @@ def pin(workspace: Path, public_key: bytes, *, owner: bool) -> None:
             f"{PINNED} names another owner's key: restore that project's keys (airlock keys restore FILE), "
             f"or remove receipts/ and data/handles/ to start a history of your own"
         )
-    if line not in known:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(key + "\n" for key in [*known, line]))
+    return known if line in known else [*known, line]
 
 
 def write(workspace: Path, body: Mapping[str, Any], signer: Signer, *, archive: Path | None = None) -> Path:
-    """Sign `body` and put it under receipts/STAGE/, and a copy into `archive`."""
+    """Sign `body` and put it under receipts/STAGE/, a copy into `archive`, and the key into receipts/runner.pub."""
     document = {"version": VERSION, "key": signer.public_key.hex(), **body}
     signed = {"body": document, "signature": signer.sign(canonical_json(document)).hex()}
     text = json.dumps(signed, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     name = f"{body['stage']}/{sha256_json(document)[:16]}.json"
+    keys = pin(workspace, signer.public_key, owner=body["zone"] != "open")
+    _put(workspace / PINNED, "".join(key + "\n" for key in keys))
     if archive:
         _put(archive / name, text)
     return _put(workspace / FOLDER / name, text)

@@ -112,7 +112,8 @@ def reserved(workspace: Workspace) -> int:
 
 
 def spent(workspace: Workspace) -> float:
-    (population,) = json.loads(workspace.run("airlock", "budget", "show", "wdbc", "--json").stdout)["populations"]
+    (ledger,) = json.loads(workspace.run("airlock", "budget", "show", "wdbc", "--json").stdout)["ledgers"]
+    (population,) = ledger["populations"]
     return float(population["epsilon"])
 
 
