@@ -11,7 +11,7 @@ from typer.exceptions import TyperException
 
 from stages.errors import AirlockError
 
-COMMANDS = ("init", "add", "data", "run", "audit", "budget", "report", "bundle", "keys", "worker")
+COMMANDS = ("init", "add", "data", "run", "audit", "budget", "report", "bundle", "verify", "keys", "worker")
 
 app = typer.Typer(
     name="airlock",

@@ -11,7 +11,7 @@ from stages.boundary import budget as books
 from stages.boundary import handles, keys
 from stages.boundary.home import Project, project
 from stages.boundary.keys import Keyring
-from stages.boundary.ledger import Ledger
+from stages.boundary.ledger import Ledger, Spent
 from stages.errors import AirlockError
 from stages.params import load_params
 
@@ -42,11 +42,16 @@ def budget(workspace: Path) -> dict[str, Any] | None:
     if records is None or not keys.exist(place):
         return None
     spent = Ledger.open(place.scratch_url if records.public else place.ledger_url, create=False).spent(records.population)
+    return budget_of(spent, scratch=records.public)
+
+
+def budget_of(spent: Spent, *, scratch: bool) -> dict[str, Any]:
+    """A population's total in the words of the report page."""
     return {
-        "population": records.population,
+        "population": spent.population,
         "epsilon": spent.epsilon if math.isfinite(spent.epsilon) else "infinity",
         "delta": spent.delta,
         "cap_epsilon": spent.cap_epsilon,
         "left": spent.left,
-        "scratch": records.public,
+        "scratch": scratch,
     }
