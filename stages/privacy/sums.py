@@ -22,7 +22,7 @@ EXACT = 2**53
 # Up to this many bits, the squared norm of an integer row is compared with its bound exactly in float64.
 MAX_BITS = 26
 # Blocks of fewer rows than this make BLAS slow: splitting the operands is then cheaper.
-LEAST_BLOCK = 256
+LEAST_BLOCK = 32
 HALF = 2**16
 
 
