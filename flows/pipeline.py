@@ -16,10 +16,9 @@ from prefect.concurrency.sync import concurrency
 from flows import overrides as parameters
 from flows.artifacts import show_boundary, show_results
 from flows.limits import LEASE_SECONDS, LIMITS, SENSITIVE
-from flows.reproduction import exchange, ordered, reproduce
+from flows.reproduction import exchange, reproduce, stages_of
 from stages.boundary import budget, leash
 from stages.boundary.home import project
-from stages.boundary.trees import load_graph
 from stages.errors import BudgetRefused
 from stages.params import Params
 
@@ -27,13 +26,13 @@ from stages.params import Params
 @task(name="sensitive side", retries=0, cache_policy=NO_CACHE, persist_result=False)
 def cross(workspace: Path) -> None:
     """Ingest and release. Never retried: the ledger decides what happens to a release that was cut off, at the next run."""
-    reproduce(workspace, ordered(load_graph(workspace), ("sensitive", "release")), get_run_logger().info, confidential=True)
+    reproduce(workspace, stages_of(workspace, "sensitive", "release"), get_run_logger().info, confidential=True)
 
 
 @task(name="open side", retries=2, retry_delay_seconds=2, cache_policy=NO_CACHE, persist_result=False)
 def learn(workspace: Path) -> None:
     """Train, evaluate and report on released data: free, and so retried."""
-    reproduce(workspace, ordered(load_graph(workspace), ("open",)), get_run_logger().info, confidential=False)
+    reproduce(workspace, stages_of(workspace, "open"), get_run_logger().info, confidential=False)
 
 
 def require_budget(workspace: Path, params: Params) -> None:
