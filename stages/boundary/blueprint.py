@@ -114,11 +114,12 @@ def _below(paths: Iterable[Path], hidden: Sequence[str], access: int) -> list[Ru
 
 def _places(grants: Grants, layers: frozenset[Layer], hidden: Sequence[str], cwd: Path) -> list[Rule]:
     """Rules that depend on whose /proc, /dev/shm and root the stage sees."""
+    cuda_names_threads = landlock.WRITE_FILE | landlock.TRUNCATE if len(grants.devices) > len(_DEVICES) else 0
     if Layer.NAMESPACES in layers:
-        naming = landlock.WRITE_FILE if len(grants.devices) > len(_DEVICES) else 0  # CUDA names its threads
-        rules = [("/proc", landlock.READ | naming)]
+        rules = [("/proc", landlock.READ | cuda_names_threads)]
     else:
-        rules = [(path, landlock.READ_FILE) for path in _PROC if os.path.exists(path)] + [("/proc/self", landlock.READ)]
+        rules = [(path, landlock.READ_FILE) for path in _PROC if os.path.exists(path)]
+        rules.append(("/proc/self", landlock.READ | cuda_names_threads))
     if Layer.ROOT in layers:
         return [*rules, (SHARED_MEMORY, landlock.WRITE), ("/", landlock.READ_DIR)]  # the root holds only grants
     # Python lists the folders that it imports from. Names alone can be found out without a new root anyway.

@@ -126,10 +126,9 @@ def _inside(plan: Plan) -> NoReturn:
     try:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, _SIGKILL)
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-        if "root" in plan["layers"]:
-            namespaces.new_root(plan)
-        elif "namespaces" in plan["layers"]:
-            namespaces.hide_host(plan)
+        _deafen()
+        if "namespaces" in plan["layers"]:
+            namespaces.new_root(plan) if "root" in plan["layers"] else namespaces.hide_host(plan)
         os.chdir(plan["cwd"])
         _restrict(plan)
         kernel.prctl(kernel.PR_SET_PDEATHSIG, _SIGKILL)  # a change of credentials clears it
@@ -141,6 +140,13 @@ def _inside(plan: Plan) -> NoReturn:
         _start(plan)
     except Exception as error:
         _fail(plan, error)
+
+
+def _deafen() -> None:
+    """A terminal is open for reading too: a stage may write to it, but not hear what the user types."""
+    for descriptor in (1, 2):
+        if os.isatty(descriptor):
+            os.dup2(os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NOCTTY), descriptor)
 
 
 def _restrict(plan: Plan) -> None:

@@ -84,6 +84,8 @@ def _furnish(plan: Plan) -> None:
     _mount_proc("./proc", writable=plan["proc_writable"])
     _make_place("." + WITNESS, folder=False)
     os.makedirs("." + plan["cwd"], exist_ok=True)
+    if not os.path.lexists("./tmp"):
+        os.symlink(plan["scratch"], "./tmp")
     for path in plan["marks"]:
         kernel.syscall("fanotify_mark", plan["recorder"], _MARK_MOUNT, _OPENED, kernel.AT_FDCWD, f".{path}".encode())
 
@@ -112,7 +114,13 @@ def _set_attributes(folder: int, path: str, attributes: int, flags: int = 0) -> 
 
 
 def _mount_proc(place: str, *, writable: bool) -> None:
+    """A fresh procfs. Where it must be writable (CUDA names its threads there), only the processes' own folders are: whoever
+    is uid 0 could otherwise set the machine's core_pattern without any capability."""
     kernel.mount("proc", place, "proc", NO_SETUID | NO_DEVICES | NO_EXECUTE | (0 if writable else READ_ONLY))
+    if writable:
+        for name in sorted(os.listdir(place)):
+            if not name.isdigit() and not os.path.islink(f"{place}/{name}"):
+                _attach(_clone(f"{place}/{name}"), f"{place}/{name}", READ_ONLY)
 
 
 def _mount_memory(place: str, mode: str) -> None:

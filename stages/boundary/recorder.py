@@ -65,8 +65,9 @@ def record(watch: Sequence[Path], grants: Grants, layers: frozenset[Layer]) -> R
 def files(paths: Iterable[Path]) -> Iterator[tuple[Path, Path]]:
     """Every plain file at or below each path, with the path it belongs to."""
     for path in paths:
-        for file in (path.resolve(), *path.resolve().rglob("*")):
-            if file.is_file() and not file.is_symlink():
+        below = (Path(folder, name) for folder, _, names in os.walk(path.resolve()) for name in names)
+        for file in below if path.is_dir() else (path.resolve(),):
+            if not file.is_symlink():
                 yield file, path
 
 
@@ -82,7 +83,7 @@ class Fanotify:
     def __init__(self, watch: Sequence[Path]) -> None:
         self._watched = {_identity(os.stat(file)): str(path) for file, path in files(watch)}
         self._opened: set[str] = set()
-        self.descriptor = kernel.syscall("fanotify_init", self._QUIET, os.O_RDONLY | os.O_CLOEXEC | os.O_LARGEFILE)
+        self.descriptor = kernel.syscall("fanotify_init", self._QUIET, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def drain(self) -> None:
         for event in _events(self.descriptor):

@@ -20,6 +20,7 @@ from stages.boundary.blueprint import Blueprint, draw
 from stages.boundary.grants import Grants, python_grants
 from stages.boundary.launcher import HOLE, STARTED
 from stages.boundary.layers import Layer
+from stages.boundary.namespaces import READ_ONLY
 from stages.boundary.recorder import Recorder, record
 from stages.errors import BoundaryError, StageFailed
 
@@ -80,6 +81,8 @@ def run(
         BoundaryError: if a wall could not be raised or did not hold; the program was not started.
         StageFailed: after `timeout`.
     """
+    if Layer.ROOT in layers and Layer.NAMESPACES not in layers:
+        raise BoundaryError("a new root needs namespaces of its own: take the layers that `choose` gives")
     _check_canary(grants, layers)
     blueprint = draw(grants, layers, scratch=scratch, cwd=cwd, architecture=kernel.ARCHITECTURE)
     recorder = record(watch, grants, layers)
@@ -124,7 +127,7 @@ def _plan(argv: Sequence[str], grants: Grants, layers: frozenset[Layer], bluepri
         "hidden": list(blueprint.hidden),
         "layers": [str(layer) for layer in layers],
         "links": list(blueprint.links),
-        "marks": _with_submounts([path for path, _, _ in mounts]) if recorder.marks else [],
+        "marks": _with_submounts([path for path, _, attributes in mounts if attributes & READ_ONLY]) if recorder.marks else [],
         "mounts": mounts,
         "proc_writable": bool(grants.devices),
         "recorder": recorder.descriptor,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from cell import SECRET, Cell, cell
 
-from stages.boundary import layers
+from stages.boundary import layers, sandbox
 from stages.boundary.layers import Layer
 from stages.errors import BoundaryError, StageFailed
 
@@ -143,6 +144,58 @@ def test_descriptors_are_mapped_and_all_others_closed(room: Cell, wanted: frozen
     assert os.read(events, 99) == b"hello"
     os.close(events)
     assert room.output.strip() == "[]"
+
+
+@walls
+def test_a_terminal_can_be_written_but_not_listened_to(room: Cell, wanted: frozenset[Layer]) -> None:
+    ours, theirs = os.openpty()
+    os.write(ours, b"password\n")
+    code = """
+import os
+for descriptor in (1, 2):
+    try:
+        print("heard", os.read(descriptor, 9))
+    except OSError:
+        print("deaf", os.isatty(descriptor))
+"""
+    options = {"pass_fds": {}, "cwd": room.base, "scratch": room.base / "scratch", "timeout": 60}
+    sandbox.run([sys.executable, "-c", code], room.grants(), wanted, stdout=theirs, stderr=theirs, **options)
+    shown = b"".join(iter(lambda: os.read(ours, 4096) if select.select([ours], [], [], 0)[0] else b"", b""))
+    os.close(theirs)
+    os.close(ours)
+    assert shown.count(b"deaf True") == 2
+
+
+@walls
+def test_a_stage_with_a_gpu_can_name_its_threads_and_nothing_else_in_proc(room: Cell, wanted: frozenset[Layer]) -> None:
+    """Any device node stands for NVIDIA's here: what counts is that /proc is writable for the processes' own folders only."""
+    code = """
+import os
+open("/proc/self/comm", "w").write("named")
+print(open("/proc/self/comm").read())
+for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sysrq-trigger"):
+    try:
+        open(path, "w").write(open(path).read())
+        print("written", path)
+    except OSError as error:
+        print(type(error).__name__)
+"""
+    room.run(code, wanted, grants=replace(room.grants(), devices=(Path("/dev/full"),)))
+    assert room.output.startswith("named\n")
+    assert "written" not in room.output
+
+
+@needs_all
+def test_temporary_files_at_the_usual_place_are_private(room: Cell) -> None:
+    outcome = room.run("open('/tmp/airlock-private', 'w').write('x')")
+    assert outcome.returncode == 0, room.output
+    assert (room.base / "scratch/airlock-private").exists()
+    assert not Path("/tmp/airlock-private").exists()
+
+
+def test_a_new_root_without_namespaces_is_never_tried(room: Cell) -> None:
+    with pytest.raises(BoundaryError, match="namespaces"):
+        room.run("pass", frozenset({Layer.ROOT}))
 
 
 @walls
