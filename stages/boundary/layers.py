@@ -56,18 +56,14 @@ def probe() -> dict[Layer, str]:
 
 @functools.cache
 def _probe() -> tuple[tuple[Layer, str], ...]:
-    root = _try(_enter_new_root)
-    inside = root and _try(_separate)  # a new root has namespaces around it
-    minimum = _try(_raise_minimum)
+    if not _try(_raise_all):
+        return tuple((layer, "") for layer in Layer)
     return (
-        (Layer.ROOT, _problem("no new root", root, _namespace_remedy)),
-        (Layer.NAMESPACES, _problem("no namespaces", inside, _namespace_remedy)),
-        (Layer.LANDLOCK, minimum and _problem("no Landlock", _try(_restrict), _landlock_remedy)),
-        (
-            Layer.CAPABILITIES,
-            minimum and _problem("capabilities stay", _try(capabilities.drop), lambda: "run Airlock outside this container"),
-        ),
-        (Layer.SECCOMP, minimum and _problem("no seccomp", _try(_filter), lambda: "use a kernel with CONFIG_SECCOMP_FILTER")),
+        (Layer.ROOT, _problem("no new root", _try(_enter_new_root), _namespace_remedy)),
+        (Layer.NAMESPACES, _problem("no namespaces", _try(_separate), _namespace_remedy)),
+        (Layer.LANDLOCK, _problem("no Landlock", _try(_restrict), _landlock_remedy)),
+        (Layer.CAPABILITIES, _problem("capabilities stay", _try(capabilities.drop), lambda: "run Airlock outside this container")),
+        (Layer.SECCOMP, _problem("no seccomp", _try(_filter), lambda: "use a kernel with CONFIG_SECCOMP_FILTER")),
     )
 
 
@@ -111,15 +107,27 @@ def _namespace_remedy() -> str:
 
 
 def _separate() -> None:
-    """A fresh /proc can only be mounted by a process of the new pid namespace: hence the second child."""
-    namespaces.separate()
-    if trouble := _try(lambda: namespaces.hide_host(_EMPTY)):
-        raise OSError(0, trouble)
+    _in_namespaces(lambda: namespaces.hide_host(_EMPTY))
 
 
 def _enter_new_root() -> None:
+    _in_namespaces(lambda: namespaces.new_root(_EMPTY))
+
+
+def _raise_all() -> None:
+    def inside() -> None:
+        namespaces.new_root(_EMPTY)
+        capabilities.drop()
+        _restrict()
+        _filter()
+
+    _in_namespaces(inside)
+
+
+def _in_namespaces(action: Callable[[], None]) -> None:
+    """A fresh /proc can only be mounted by a process of the new pid namespace: hence a second child."""
     namespaces.separate()
-    if trouble := _try(lambda: namespaces.new_root(_EMPTY)):
+    if trouble := _try(action):
         raise OSError(0, trouble)
 
 
@@ -131,12 +139,6 @@ def _restrict() -> None:
 def _filter() -> None:
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     seccomp.install(seccomp.build(kernel.ARCHITECTURE, new_root=False))
-
-
-def _raise_minimum() -> None:
-    capabilities.drop()
-    _restrict()
-    _filter()
 
 
 def _try(action: Callable[[], None]) -> str:

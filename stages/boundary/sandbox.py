@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from stages.boundary import kernel
-from stages.boundary.blueprint import Blueprint, draw
+from stages.boundary.blueprint import draw
 from stages.boundary.grants import Grants, python_grants
 from stages.boundary.launcher import HOLE, STARTED
 from stages.boundary.layers import Layer
@@ -84,21 +84,17 @@ def run(
     if Layer.ROOT in layers and Layer.NAMESPACES not in layers:
         raise BoundaryError("a new root needs namespaces of its own: take the layers that `choose` gives")
     _check_canary(grants, layers)
-    blueprint = draw(grants, layers, scratch=scratch, cwd=cwd, architecture=kernel.ARCHITECTURE)
     recorder = record(watch, grants, layers)
-    report, ours = os.pipe()
+    report, launchers_end = os.pipe()
     try:
-        plan = _plan(argv, grants, layers, blueprint, recorder) | {
-            "cwd": str(cwd.resolve()),
-            "descriptors": dict(pass_fds),
-            "environment": _environment(grants, scratch.resolve()),
-            "report": ours,
-            "scratch": str(scratch.resolve()),
-        }
-        process = _launch(plan, stdout, stderr)
-        os.close(ours)
-        ours = -1
+        given = (launchers_end, *pass_fds.values(), *((recorder.descriptor,) if recorder.marks else ()))
+        process = _launch(given, stdout, stderr)
         try:
+            # While the launcher's Python starts, the plan is drawn.
+            plan = _plan(argv, grants, layers, recorder, scratch=scratch.resolve(), cwd=cwd.resolve())
+            _send(process, {**plan, "report": launchers_end, "descriptors": dict(pass_fds)})
+            os.close(launchers_end)
+            launchers_end = -1
             returncode = _watch(process, report, recorder, timeout, on_start)
         finally:
             _end(process)
@@ -106,8 +102,8 @@ def run(
     finally:
         recorder.close()
         os.close(report)
-        if ours >= 0:
-            os.close(ours)
+        if launchers_end >= 0:
+            os.close(launchers_end)
 
 
 def _check_canary(grants: Grants, layers: frozenset[Layer]) -> None:
@@ -118,20 +114,24 @@ def _check_canary(grants: Grants, layers: frozenset[Layer]) -> None:
         raise BoundaryError("the canary is not a readable file: nothing would show that the wall holds; run `airlock doctor`")
 
 
-def _plan(argv: Sequence[str], grants: Grants, layers: frozenset[Layer], blueprint: Blueprint, recorder: Recorder) -> dict[str, Any]:
-    mounts = list(blueprint.mounts)
+def _plan(argv: Sequence[str], grants: Grants, layers: frozenset[Layer], recorder: Recorder, *, scratch: Path, cwd: Path) -> dict[str, Any]:
+    blueprint = draw(grants, layers, scratch=scratch, cwd=cwd, architecture=kernel.ARCHITECTURE)
+    readable = [path for path, _, attributes in blueprint.mounts if attributes & READ_ONLY]
     return {
         "argv": list(argv),
         "canary": os.path.realpath(grants.canary or "") if layers & {Layer.ROOT, Layer.LANDLOCK} else "",
+        "cwd": str(cwd),
+        "environment": _environment(grants, scratch),
         "filter": blueprint.filter,
-        "hidden": list(blueprint.hidden),
+        "hidden": blueprint.hidden,
         "layers": [str(layer) for layer in layers],
-        "links": list(blueprint.links),
-        "marks": _with_submounts([path for path, _, attributes in mounts if attributes & READ_ONLY]) if recorder.marks else [],
-        "mounts": mounts,
+        "links": blueprint.links,
+        "marks": _with_submounts(readable) if recorder.marks else [],
+        "mounts": blueprint.mounts,
         "proc_writable": bool(grants.devices),
         "recorder": recorder.descriptor,
-        "rules": list(blueprint.rules),
+        "rules": blueprint.rules,
+        "scratch": str(scratch),
     }
 
 
@@ -151,24 +151,25 @@ def _environment(grants: Grants, scratch: Path) -> dict[str, str]:
     return {**grants.environment, **private}
 
 
-def _launch(plan: dict[str, Any], stdout: IO[bytes] | int | None, stderr: IO[bytes] | int | None) -> subprocess.Popen[bytes]:
-    keep = {plan["report"], *plan["descriptors"].values()} | ({plan["recorder"]} if plan["marks"] else set())
-    process = subprocess.Popen(
+def _launch(given: tuple[int, ...], stdout: IO[bytes] | int | None, stderr: IO[bytes] | int | None) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _LAUNCH, str(_CODE)],
         stdin=subprocess.PIPE,
         stdout=stdout,
         stderr=stderr,
-        pass_fds=tuple(keep),
+        pass_fds=given,
         env={},
         cwd="/",
         start_new_session=True,  # Ctrl-C is for the runner, which then ends the launcher in order
     )
+
+
+def _send(process: subprocess.Popen[bytes], plan: dict[str, Any]) -> None:
     data = marshal.dumps(plan)
     assert process.stdin is not None
     with suppress(BrokenPipeError):  # it ended at once: its status tells
         process.stdin.write(len(data).to_bytes(4, "little") + data)
         process.stdin.flush()  # and left open: its end is the launcher's signal to stop
-    return process
 
 
 def _watch(
