@@ -24,7 +24,7 @@ Bank = Callable[[Pixels, int], Pixels]
 
 CELL = 4
 SMALLEST_SIDE = 24
-BATCH = 64
+BATCH = 32
 CONTRAST = 8.0
 FINE, COARSE = 2**15, 2**13
 """Sum of a filter's absolute values: times the brightest pixel (255, or 1020 where four are summed) it stays below 2^23."""
@@ -87,15 +87,12 @@ def _opponent(pixels: Pixels) -> Pixels:
 
 def _orientations(pixels: Pixels, scale: int, count: int) -> Pixels:
     """Gradient magnitude times relu(cos)^3 of the angle to each of `count` directions; of several colours the strongest."""
-    across, down = _convolve(pixels, _derivatives(scale))
-    energy = across * across + down * down + np.float32(1)
-    responses = []
-    for index in range(count // 2):
-        angle = 2 * math.pi * index / count
-        along = across * np.float32(math.cos(angle)) + down * np.float32(math.sin(angle))
-        cubed = along * along * along / energy * np.float32(2**-5)
-        responses += [np.floor(np.maximum(cubed, 0)).max(axis=0), np.floor(np.maximum(-cubed, 0)).max(axis=0)]
-    return np.stack(responses)
+    along = _convolve(pixels, _derivatives(scale, count))
+    across, down = along[0], along[count // 4]
+    inverse = np.float32(2**-5) / (across * across + down * down + np.float32(1))
+    signed = np.trunc(along * along * along * inverse)
+    forward = np.maximum(signed, 0)
+    return np.concatenate([forward.max(axis=1), (forward - signed).max(axis=1)])
 
 
 def _moduli(pixels: Pixels, scale: int) -> Pixels:
@@ -120,17 +117,17 @@ def _convolve(pixels: Pixels, filters: NDArray[np.float32]) -> Pixels:
 
 def _pool(channels: Pixels, size: int, stride: int, padding: int) -> Pixels:
     """Sums over windows of the last two axes. Exact: at most 36 integers (or quarters) that are each below 2^18."""
-    for axis in (3, 2):
-        length = channels.shape[axis]
-        count = (length + 2 * padding - size) // stride + 1
-        widths = [(0, 0)] * 4
-        widths[axis] = (padding, padding)
-        padded = np.moveaxis(np.pad(channels, widths), axis, 0)
-        pooled = padded[0 : stride * (count - 1) + 1 : stride].copy()
-        for offset in range(1, size):
-            pooled += padded[offset : offset + stride * (count - 1) + 1 : stride]
-        channels = np.moveaxis(pooled, 0, axis)
-    return channels
+    down, across = (_windows(length, size, stride, padding) for length in channels.shape[2:])
+    pooled: Pixels = down @ (channels.reshape(-1, channels.shape[3]) @ across.T).reshape(*channels.shape[:3], -1)
+    return pooled
+
+
+@lru_cache
+def _windows(length: int, size: int, stride: int, padding: int) -> Pixels:
+    """One row per window: ones where it lies. Windows reach over the edge by `padding`, where everything is zero."""
+    starts = np.arange((length + 2 * padding - size) // stride + 1)[:, None] * stride - padding
+    places = np.arange(length)[None]
+    return ((places >= starts) & (places < starts + size)).astype(np.float32)
 
 
 def _standardise(pooled: Rows) -> Rows:
@@ -146,12 +143,13 @@ def _standardise(pooled: Rows) -> Rows:
 
 
 @lru_cache
-def _derivatives(scale: int) -> NDArray[np.float32]:
-    """Gaussian derivatives across and down, standard deviation 0.8 pixels, as integers of absolute sum at most `scale`."""
+def _derivatives(scale: int, count: int) -> NDArray[np.float32]:
+    """Gaussian derivatives, deviation 0.8 pixels, in the first half of `count` directions, as integers of absolute sum at most `scale`."""
     steps = np.arange(-2, 3)
     smooth = np.exp(-(steps**2) / (2 * 0.8**2))
     slope = np.outer(smooth, -steps * smooth)
-    return _integers([slope, slope.T], scale)
+    angles = [2 * math.pi * index / count for index in range(count // 2)]
+    return _integers([slope * math.cos(angle) + slope.T * math.sin(angle) for angle in angles], scale)
 
 
 @lru_cache

@@ -1,8 +1,8 @@
 """`coefficients-iterated`: coefficients, then residual rounds that each read the records once more (docs/mechanism.md).
 
-A round releases S = sum a r^T, where r = y - softmax(a W) is clipped to norm 0.3, and moves W by M (G + ridge)^-1 S: a damped Newton
-step of the logistic loss, whose Hessian at the start is G / M. Reads depend on the model being trained, so it is interactive.
-Rows have norm at most 1 and residuals at most the clip, so S has L2 sensitivity 0.3 under zero-out.
+A round releases S = sum a r^T, where r = y - softmax(a W) is clipped to norm 0.2, and moves W by 2 M (G + ridge)^-1 S: a damped Newton
+step of the logistic loss, whose Hessian at the start is G / M (the 2 makes up for what clipping takes away). Reads depend on the model
+being trained, so it is interactive. Rows have norm at most 1, residuals at most the clip: S has L2 sensitivity 0.2 under zero-out.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ class Options(Section):
     """release.options of `coefficients-iterated`. Shares are of mu squared; what they leave goes to the rounds, in equal parts."""
 
     mean_share: float = Field(0.03, gt=0, lt=1)
-    whitening_share: float = Field(0.20, gt=0, lt=1)
-    gram_share: float = Field(0.15, gt=0, lt=1)
-    cross_share: float = Field(0.10, gt=0, lt=1)
+    whitening_share: float = Field(0.15, gt=0, lt=1)
+    gram_share: float = Field(0.10, gt=0, lt=1)
+    cross_share: float = Field(0.05, gt=0, lt=1)
     whitening_ridge: float = Field(0.3, gt=0)
     ridge: float = Field(0.3, gt=0)
-    clip: float = Field(0.3, gt=0, le=2)
+    clip: float = Field(0.2, gt=0, le=2)
+    step: float = Field(2.0, gt=0)
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def plan(params: Params, facts: Facts) -> Plan:
     """The price of a release, from parameters and public facts alone."""
     recipe, options, rounds = resolve(params, facts)
     proven = guarantee(price(queries(recipe, params, rounds), params.release), params.release, argument=ARGUMENT)
-    parameters = {**coefficients.parameters(recipe, params), "clip": options.clip, "ridge": options.ridge}
+    parameters = {**coefficients.parameters(recipe, params), "clip": options.clip, "ridge": options.ridge, "step": options.step}
     return Plan(NAME, VERSION, parameters, passes=recipe.passes + rounds, proven=proven, interactive=True)
 
 
@@ -139,6 +140,6 @@ def make(
     for index in range(rounds):
         exact = records.ask(Residuals(head, options.clip))["residuals"]
         noisy = teller.tell(f"residuals-{index + 1}", exact).astype(np.float64) * (options.clip / (LIMIT * BOUND))
-        head = Head.of(head.weights + recipe.classes * moments.solve(noisy, options.ridge))
+        head = Head.of(head.weights + options.step * recipe.classes * moments.solve(noisy, options.ridge))
     tensors, details = finish(replace(recipe, passes=recipe.passes + rounds), records, teller)
     return {**tensors, "head": head.integers}, {**details, "head_unit": head.unit}

@@ -56,7 +56,7 @@ def test_null_records_are_rows_of_zeros() -> None:
 def test_filtering_is_exact_integer_arithmetic() -> None:
     """The convolution written again slowly, in Python integers."""
     pixels = noise(2, 9, 7, 1, seed=3).astype(np.float32).transpose(3, 0, 1, 2)
-    for filters in (images._derivatives(images.FINE), images._quadratures(images.FINE)):
+    for filters in (images._derivatives(images.FINE, 12), images._quadratures(images.FINE)):
         made = images._convolve(pixels, filters)
         for index, kernel in enumerate(filters.reshape(-1, 5, 5)):
             for i in range(9):
@@ -85,9 +85,7 @@ def test_a_rotated_edge_moves_to_the_rotated_orientation() -> None:
     across[:, :, :, 8:] = 255
     responses = images._orientations(across, images.FINE, 12).sum(axis=(1, 2, 3))
     turned = images._orientations(across.transpose(0, 1, 3, 2), images.FINE, 12).sum(axis=(1, 2, 3))
-    order = [index for pair in zip(range(6), range(6, 12), strict=True) for index in pair]
-    angles = [2 * math.pi * order[index] / 12 for index in (int(responses[:].argmax()), int(turned.argmax()))]
-    assert abs(abs(angles[1] - angles[0]) - math.pi / 2) < 1e-9 or abs(abs(angles[1] - angles[0]) - 3 * math.pi / 2) < 1e-9
+    assert abs(int(turned.argmax()) - int(responses.argmax())) in (3, 9)
 
 
 def test_brightness_scale_hardly_matters_and_colour_does() -> None:
