@@ -11,7 +11,10 @@ from typer.exceptions import TyperException
 
 from stages.errors import AirlockError
 
-COMMANDS = ("init", "add", "data", "run", "audit", "budget", "report", "bundle", "verify", "keys", "worker")
+COMMANDS = (
+    *("init", "add", "data", "run", "audit", "budget", "attack", "predict", "report"),
+    *("bundle", "verify", "keys", "doctor", "worker"),
+)
 
 app = typer.Typer(
     name="airlock",
