@@ -65,9 +65,10 @@ def take_orders(stage: Stage, graph: Graph, *, params: Params, facts: Facts, led
 def price(stage: Stage, graph: Graph, *, params: Params, facts: Facts, workspace: Path) -> list[Order]:
     """What a release stage would make, with its ids, without asking the ledger."""
     check_delta(params, facts)
+    plans = registry.plans(stage.name, params, facts)
     upstream = _upstream(stage, graph, workspace)
     orders = []
-    for out, plan in registry.plans(stage.name, params, facts).items():
+    for out, plan in plans.items():
         if out not in stage.outs:
             raise ReleaseError(f"stage '{stage.name}' would release '{out}', which is not among its outs in dvc.yaml")
         status = "none" if plan.mechanism == "none" else "new"

@@ -23,14 +23,19 @@ def command(stage: str = typer.Argument(help="Name of a stage in dvc.yaml.")) ->
     leash.hold()
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        tasks: dict[str, Any] = {}
+    progress = Progress(*columns, console=console, transient=True)
+    tasks: dict[str, Any] = {}
 
-        def listen(event: Mapping[str, Any]) -> None:
-            label = "".join(filter(str.isprintable, str(event["label"])))[:60]
-            if label not in tasks:
-                tasks[label] = progress.add_task(f"{stage}: {label}", total=float(event["total"]))
-            progress.update(tasks[label], completed=float(event["done"]))
+    def listen(event: Mapping[str, Any]) -> None:
+        label = "".join(filter(str.isprintable, str(event["label"])))[:60]
+        if label not in tasks:
+            progress.start()
+            tasks[label] = progress.add_task(f"{stage}: {label}", total=float(event["total"]))
+        progress.update(tasks[label], completed=float(event["done"]))
 
+    try:
         receipt = run_stage(stage, workspace=Path.cwd(), listen=listen)
+    finally:
+        if tasks:
+            progress.stop()
     console.print(f"{stage}: done, receipt {receipt.relative_to(Path.cwd())}", highlight=False)
