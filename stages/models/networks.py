@@ -53,7 +53,8 @@ class Contrast(nn.Module):
         around = self.maps // 2
         squares = nn.functional.pad((hidden * hidden).transpose(1, -1), (around, around))
         total = squares.unfold(-1, self.maps, 1).sum(-1).transpose(1, -1)
-        return hidden / torch.maximum(hidden, (2.0 + 1e-4 * total) ** 0.75)
+        root = (2.0 + 1e-4 * total).sqrt()
+        return hidden / torch.maximum(hidden, root * root.sqrt())
 
 
 class UnitRange(nn.Module):
@@ -162,7 +163,7 @@ def _hidden(shape: Shape, plan: Layout, *, bound: bool) -> tuple[nn.Module, nn.S
     inputs = shape[2]
     for number, (kernel, maps, pool) in enumerate(zip(plan.kernels, plan.maps, plan.pools, strict=True)):
         layers.append(nn.Conv2d(inputs, maps, kernel, padding=kernel // 2, bias=number > 0 or not bound))
-        layers += [nn.ReLU(), *([Contrast()] if bound else []), nn.MaxPool2d(pool)]
+        layers += [nn.ReLU(), nn.MaxPool2d(pool), *([Contrast()] if bound else [])]
         inputs = maps
     layers.append(nn.Flatten())
     return layers[0], nn.Sequential(*layers[1:]), _width(nn.Sequential(*layers), shape)
