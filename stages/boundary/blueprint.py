@@ -20,6 +20,7 @@ _DEVICES = {"/dev/null": landlock.READ_FILE | landlock.WRITE_FILE, "/dev/zero": 
 _DEVICES["/dev/random"] = landlock.READ_FILE
 # Without a pid namespace the machine's /proc tells about all its processes: only these, and the stage's own folder.
 _PROC = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems", "/proc/sys/vm/overcommit_memory")
+_NVIDIA = ("/proc/driver/nvidia", "/proc/driver/nvidia-uvm")
 _MOST_LINKS = 40
 
 
@@ -73,7 +74,8 @@ def _resolve(paths: Iterable[Path], links: dict[str, str]) -> tuple[Path, ...]:
 
 def _follow(path: Path, links: dict[str, str]) -> Path:
     """The real path; the links on the way are noted, to be made again in the new root."""
-    for _ in range(_MOST_LINKS):
+    for _ in range(_NVIDIA = ("/proc/driver/nvidia", "/proc/driver/nvidia-uvm")
+_MOST_LINKS):
         link = next((part for part in (*reversed(path.parents), path) if part.is_symlink()), None)
         if link is None:
             break
@@ -119,6 +121,7 @@ def _places(grants: Grants, layers: frozenset[Layer], hidden: Sequence[str], cwd
         rules = [("/proc", landlock.READ | cuda_names_threads)]
     else:
         rules = [(path, landlock.READ_FILE) for path in _PROC if os.path.exists(path)]
+        rules += [(path, landlock.READ) for path in _NVIDIA if os.path.isdir(path)]
         rules.append(("/proc/self", landlock.READ | cuda_names_threads))
     if Layer.ROOT in layers:
         return [*rules, (SHARED_MEMORY, landlock.WRITE), ("/", landlock.READ_DIR)]  # the root holds only grants
