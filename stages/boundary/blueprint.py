@@ -74,8 +74,7 @@ def _resolve(paths: Iterable[Path], links: dict[str, str]) -> tuple[Path, ...]:
 
 def _follow(path: Path, links: dict[str, str]) -> Path:
     """The real path; the links on the way are noted, to be made again in the new root."""
-    for _ in range(_NVIDIA = ("/proc/driver/nvidia", "/proc/driver/nvidia-uvm")
-_MOST_LINKS):
+    for _ in range(_MOST_LINKS):
         link = next((part for part in (*reversed(path.parents), path) if part.is_symlink()), None)
         if link is None:
             break
