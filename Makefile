@@ -7,7 +7,7 @@ export ITERATIVE_DO_NOT_TRACK := 1
 export DO_NOT_TRACK := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
-.PHONY: help setup run test lint stress bench clean
+.PHONY: help setup run test lint schedule stress bench clean
 
 help:  ## show what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
@@ -35,6 +35,9 @@ lint: setup
 	@ruff format --check .
 	@mypy
 	@lint-imports --no-cache
+
+schedule: setup  ## run the pipeline by the clock: Prefect server and workers on this machine, until Ctrl-C
+	@python -m flows.schedule
 
 stress: setup  ## the long races and kills
 	@pytest -m stress -n 0 -s
