@@ -45,10 +45,11 @@ def epsilon(event: DpEvent, delta: float, *, neighbours: Neighbours = "zero-out"
     mu, others = _split(parts)
     if not others:
         return gaussian.epsilon_at(mu, delta)
-    pure, rounding = _pure_epsilon(mu, others), rounding_of(others.total())
-    if delta < 2 * rounding:
-        return min(pure, rdp_epsilon(event, delta, neighbours=neighbours))
-    return min(pure, float(_loss_distribution(mu, others, neighbours).get_epsilon_for_delta(delta * _USABLE - rounding)))
+    found, rounding = _pure_epsilon(mu, others), rounding_of(others.total())
+    if delta >= 2 * rounding:
+        found = min(found, float(_loss_distribution(mu, others, neighbours).get_epsilon_for_delta(delta * _USABLE - rounding)))
+    # Too small a delta, or losses in the hundreds: RDP has no such limits.
+    return found if math.isfinite(found) else rdp_epsilon(event, delta, neighbours=neighbours)
 
 
 def delta_of(event: DpEvent, epsilon: float, *, neighbours: Neighbours = "zero-out") -> float:
@@ -133,8 +134,7 @@ def _cached_loss(mu: float, others: tuple[tuple[DpEvent, int], ...], neighbours:
     """The privacy loss distribution of a history, discretised to the pessimistic side (connect-the-dots, Doroshenko et al. 2022)."""
     from dp_accounting.pld import privacy_loss_distribution as distributions
 
-    finest = min([_spread(part) for part, _ in others] + ([mu] if mu > 0 else []))
-    grid = {"value_discretization_interval": min(max(finest / 64, 1e-5), 1e-3)}
+    grid = {"value_discretization_interval": _interval([_losses(part) for part, _ in others] + [(mu, mu**2 / 2 + 10 * mu)] * (mu > 0))}
     total = distributions.identity(**grid)
     if mu > 0:
         total = total.compose(distributions.from_gaussian_mechanism(math.nextafter(1 / mu, 0.0), **grid))
@@ -143,14 +143,21 @@ def _cached_loss(mu: float, others: tuple[tuple[DpEvent, int], ...], neighbours:
     return total
 
 
-def _spread(part: DpEvent) -> float:
-    """About the standard deviation of one privacy loss; it sets the grid, not the answer."""
+def _interval(losses: list[tuple[float, float]]) -> float:
+    """The grid: fine beside the smallest spread, but never so fine that the largest loss takes more than 2^17 points."""
+    finest, widest = min(spread for spread, _ in losses), max(reach for _, reach in losses)
+    return max(min(max(finest / 64, 1e-5), 1e-3), widest * 2.0**-17)
+
+
+def _losses(part: DpEvent) -> tuple[float, float]:
+    """About the standard deviation and the largest value of one privacy loss; they set the grid, not the answer."""
     name = type(part).__name__
     if name == "DiscreteLaplaceDpEvent":
-        return float(part.noise_parameter * part.sensitivity)
+        return (part.noise_parameter * part.sensitivity,) * 2
     if name == "LaplaceDpEvent":
-        return float(1 / part.noise_multiplier)
-    return float(part.sampling_probability * math.sqrt(math.expm1(min(30.0, part.event.noise_multiplier**-2))))
+        return (1 / part.noise_multiplier,) * 2
+    shift = 1 / part.event.noise_multiplier
+    return part.sampling_probability * math.sqrt(math.expm1(min(30.0, shift * shift))), shift * shift / 2 + 10 * shift
 
 
 def _one_loss(part: DpEvent, neighbours: Neighbours, grid: dict[str, float], distributions: Any) -> Any:

@@ -85,7 +85,9 @@ def sampled_gaussian_multiplier(
 
 def check_draws(draws: int, epsilon: float, delta: float) -> None:
     """Refuse what the share of delta kept for the sampler does not cover: (1 + e^epsilon) * draws * distance a draw."""
+    if not draws:
+        return
     from stages.privacy.noise import LOG2_DISTANCE
 
-    if draws and math.log2(draws) + 1 + epsilon / math.log(2) + LOG2_DISTANCE > math.log2(delta * gaussian.SAMPLING_SHARE):
+    if math.log2(draws) + 1 + epsilon / math.log(2) + LOG2_DISTANCE > math.log2(delta * gaussian.SAMPLING_SHARE):
         raise ValueError(f"{draws} draws at epsilon {epsilon} need more of delta {delta} than is kept for sampling: raise delta")

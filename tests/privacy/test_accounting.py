@@ -208,6 +208,11 @@ def test_what_is_not_private_costs_infinity() -> None:
     assert math.isinf(accounting.epsilon(dp_event.PoissonSampledDpEvent(0.1, dp_event.NonPrivateDpEvent()), 1e-5))
 
 
+def test_a_history_with_hardly_any_noise_is_priced_and_does_not_fill_the_memory() -> None:
+    assert accounting.epsilon(Composed([Laplace(1e-6), Gaussian(5.0)]), 1e-5) == pytest.approx(1e6, rel=1e-3)
+    assert 1e4 < accounting.epsilon(sampled(0.01, 0.005, 2), 1e-5) < 1e5
+
+
 def test_edges() -> None:
     assert accounting.total_epsilon([], 1e-5) == 0
     assert accounting.epsilon(dp_event.NoOpDpEvent(), 0.0) == 0

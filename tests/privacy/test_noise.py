@@ -81,6 +81,17 @@ def test_thousands_of_draws_are_the_exact_ones(draw: Draw) -> None:
         assert all(is_exact(draw, scale, word, source.extra_bits(index), int(drawn[index])) for index, word in enumerate(words))
 
 
+@pytest.mark.stress
+@both
+@pytest.mark.parametrize("scale", [0.3, 7.0, 1e6, 2.0**34, 2.0**41])
+def test_a_hundred_thousand_draws_are_the_exact_ones(draw: Draw, scale: float) -> None:
+    source = stream("stress")
+    words = source.words(20_000).tolist()
+    drawn = draw(stream("stress"), scale, 20_000).tolist()
+    wrong = [index for index, word in enumerate(words) if not is_exact(draw, scale, word, source.extra_bits(index), drawn[index])]
+    assert wrong == []
+
+
 @both
 def test_the_oracle_tells_neighbours_apart(draw: Draw) -> None:
     word, scale = int(stream().words(1)[0]), 50.0
