@@ -1,0 +1,53 @@
+"""`airlock compare`: all mechanisms on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from stages.comparison import Row
+
+
+def command(
+    results: Path = typer.Option(Path("bench/results"), "--results", help="Folder of results."),
+    dataset: str = typer.Option(None, "--dataset", help="Only this data set."),
+    mechanism: str = typer.Option(None, "--mechanism", help="Only this mechanism."),
+    markdown: Path = typer.Option(None, "--markdown", help="Write the table to this file (docs/papers.md)."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Show claimed, proven and attacked epsilon and accuracy of every mechanism, from results.
+
+    Example: airlock compare --dataset mnist --markdown docs/papers.md
+    """
+    import json
+
+    from stages import comparison
+    from stages.errors import InputError
+
+    rows = [
+        row
+        for row in comparison.load(results)
+        if (dataset is None or row.dataset == dataset) and (mechanism is None or row.mechanism == mechanism)
+    ]
+    if not rows:
+        raise InputError("no result fits --dataset and --mechanism: leave one of them out")
+    if markdown:
+        markdown.parent.mkdir(parents=True, exist_ok=True)
+        markdown.write_text(comparison.markdown(rows))
+    if as_json:
+        typer.echo(json.dumps([row.to_json() for row in rows], indent=1))
+    elif not markdown:
+        _print(rows)
+
+
+def _print(rows: list[Row]) -> None:
+    """Aligned columns, never cut off: a table of fifteen columns is for a wide window or a pager."""
+    from stages.comparison import HEADINGS
+
+    lines = [list(HEADINGS), *(row.cells() for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    for line in lines:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
