@@ -21,7 +21,7 @@ from stages.boundary import kernel
 from stages.boundary.grants import Grants
 from stages.boundary.layers import Layer
 
-_BUFFER = 1 << 14
+_BUFFER = 1 << 12  # at most 170 events of fanotify at once: each opens a file here, and must not run into the limit of open files
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -31,7 +31,7 @@ class Recorder(Protocol):
 
     Attributes:
         name: what recorded, for the receipt.
-        descriptor: readable when there is something to `drain`; -1 if never.
+        descriptor: what the kernel reports through; -1 if nothing watches.
         marks: whether the launcher must mark the sandbox's mounts with the descriptor.
     """
 
@@ -83,24 +83,29 @@ class Fanotify:
     def __init__(self, watch: Sequence[Path]) -> None:
         self._watched = {_identity(os.stat(file)): str(path) for file, path in files(watch)}
         self._opened: set[str] = set()
+        self._unknown = False
         self.descriptor = kernel.syscall("fanotify_init", self._QUIET, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def drain(self) -> None:
-        for event in _events(self.descriptor):
-            for offset in range(0, len(event), self._EVENT.size):
-                *_, opened, _pid = self._EVENT.unpack_from(event, offset)
-                self._note(opened)
+        try:
+            for data in _events(self.descriptor):
+                for *_, opened, _pid in self._EVENT.iter_unpack(data):
+                    self._note(opened)
+        except OSError:  # an event whose file could not be opened here, and which is lost
+            self._unknown = True
 
     def _note(self, opened: int) -> None:
-        if opened >= 0:
-            path = self._watched.get(_identity(os.fstat(opened)))
-            os.close(opened)
-            if path:
-                self._opened.add(path)
+        if opened < 0:
+            self._unknown = True
+            return
+        path = self._watched.get(_identity(os.fstat(opened)))
+        os.close(opened)
+        if path:
+            self._opened.add(path)
 
-    def reads(self) -> tuple[str, ...]:
+    def reads(self) -> tuple[str, ...] | None:
         self.drain()
-        return tuple(sorted(self._opened))
+        return None if self._unknown else tuple(sorted(self._opened))
 
     def close(self) -> None:
         os.close(self.descriptor)

@@ -28,7 +28,8 @@ __all__ = ["Grants", "Outcome", "python_grants", "run"]
 
 _LAUNCH = "import sys; sys.path.insert(0, sys.argv[1]); from stages.boundary.launcher import main; sys.exit(main())"
 _CODE = Path(__file__).resolve().parents[2]
-_PATIENCE = 10.0
+_PATIENCE = 10.0  # seconds
+_INTERVAL = 200  # milliseconds
 
 
 @dataclass(frozen=True)
@@ -175,27 +176,23 @@ def _send(process: subprocess.Popen[bytes], plan: dict[str, Any]) -> None:
 def _watch(
     process: subprocess.Popen[bytes], report: int, recorder: Recorder, timeout: float | None, on_start: Callable[[int], None] | None
 ) -> int:
-    deadline = None if timeout is None else time.monotonic() + timeout
+    deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
     ended = os.pidfd_open(process.pid)
     poll = select.poll()
-    for descriptor in (report, recorder.descriptor, ended):
-        if descriptor >= 0:
-            poll.register(descriptor, select.POLLIN)
+    poll.register(report, select.POLLIN)
+    poll.register(ended, select.POLLIN)
     try:
-        while True:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
-            ready = {descriptor for descriptor, _ in poll.poll(left)}
-            if not ready:
-                raise StageFailed(f"the stage was ended after {timeout:g} seconds: give it more time or less work")
+        while time.monotonic() < deadline:
+            ready = {descriptor for descriptor, _ in poll.poll(_INTERVAL)}
+            recorder.drain()  # now and then: to wake up for every open would slow the stage down
             if report in ready:
                 _check_report(_read_all(report))
                 poll.unregister(report)
                 if on_start:
                     on_start(process.pid)
-            if recorder.descriptor in ready:
-                recorder.drain()
-            if ended in ready and report not in ready:
+            elif ended in ready:
                 return process.wait()
+        raise StageFailed(f"the stage was ended after {timeout:g} seconds: give it more time or less work")
     finally:
         os.close(ended)
 
