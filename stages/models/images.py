@@ -42,10 +42,15 @@ def gabor(images: NDArray[np.uint8]) -> Rows:
     return _in_batches(images, _moduli, _moduli, 3)
 
 
-def cells(shape: tuple[int, ...]) -> int:
+def cells_down_and_across(shape: tuple[int, ...]) -> tuple[int, int]:
     """How many cells an image of `shape` = (height, width, channels) has after enlarging and padding."""
     times = _enlarging(shape[0], shape[1])
-    return math.prod(math.ceil(side * times / CELL) for side in shape[:2])
+    return math.ceil(shape[0] * times / CELL), math.ceil(shape[1] * times / CELL)
+
+
+def cells(shape: tuple[int, ...]) -> int:
+    """Their number."""
+    return math.prod(cells_down_and_across(shape))
 
 
 def _enlarging(height: int, width: int) -> int:

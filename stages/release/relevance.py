@@ -1,22 +1,115 @@
-"""The relevance stage: a small earlier release that says which features matter (off by default)."""
+"""The relevance stage: a small earlier release that says which features matter (off by default).
+
+`statistics` releases, in one pass, class sums, class counts and sums of squares of the feature rows; `lrp` a Gram matrix and cross
+moments, from which a linear model is trained without data and looked through by layer-wise relevance propagation. Either way the
+weights are post-processing, and later rows u = R h / |R h| have norm 1 whatever the weights are (docs/mechanism.md, Theorem 4).
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from stages.boundary import manifest
 from stages.boundary.room import Room
-from stages.errors import ParamsError
+from stages.models import features
+from stages.models.relevance import from_class_statistics, from_propagation, picture_of, weights_of
+from stages.models.rows import LIMIT
 from stages.params import Params
+from stages.privacy import sensitivity, sums
 from stages.privacy.plan import Facts, Plan
+from stages.release.coefficients import records_per_unit
+from stages.release.queries import Query, Teller, guarantee, price
+from stages.release.records import Chunk, Records, Sums, Wanted, cross_of
+from stages.release.release import facts_of, open_sealed
+from stages.storage import save_tensors
 
 RELEVANCE = "data/released/relevance"
+NAME, VERSION = "relevance", 1
+ARGUMENT = "docs/mechanism.md: Theorem 4"
+# Of the relevance release's own share of mu squared.
+SHARES = {"statistics": {"classes": 0.75, "squares": 0.2, "counts": 0.05}, "lrp": {"gram": 0.3, "cross": 0.7}}
 
 
 def plans(params: Params, facts: Facts) -> dict[str, Plan]:
     """What would be released, priced."""
-    if params.relevance.mode == "off":
+    mode = params.relevance.mode
+    if mode == "off":
         return {RELEVANCE: manifest.none_plan("relevance.mode is off")}
-    raise ParamsError(f"params.yaml: relevance.mode '{params.relevance.mode}' is not built yet: use off")
+    proven = guarantee(price(queries(params, facts), params.release), params.release, argument=ARGUMENT)
+    parameters = {
+        "mode": mode,
+        "share": params.relevance.share,
+        "epsilon": params.release.epsilon,
+        "delta": params.release.delta,
+        "features": features.choose(params.release.features, facts.kind, facts.features),
+    }
+    return {RELEVANCE: Plan(NAME, VERSION, parameters, passes=1, proven=proven)}
+
+
+def queries(params: Params, facts: Facts) -> list[Query]:
+    """The noisy sums of the one pass. A record's squares h o h have norm at most |h|^2, its count and its label have norm 1."""
+    near, classes = params.release.neighbours, len(facts.labels)
+    width = _map(params, facts).width
+    gram = sensitivity.gram(LIMIT, neighbours=near)
+    asked = {
+        "classes": Query(
+            "classes", 1, sensitivity.cross(LIMIT, labels="one-hot", classes=classes, neighbours=near), "gaussian", width * classes
+        ),
+        # For non-negative vectors of norm at most S^2 the largest distance is sqrt 2 S^2, which is also the Gram matrix's.
+        "squares": Query("squares", 1, gram, "gaussian", width),
+        "counts": Query("counts", 1, sensitivity.mean(1, neighbours=near, non_negative=True), "gaussian", classes),
+        "gram": Query("gram", 1, gram, "symmetric-gaussian", width * (width + 1) // 2),
+        "cross": Query(
+            "cross", 1, sensitivity.cross(LIMIT, labels="centred", classes=classes, neighbours=near), "gaussian", width * classes
+        ),
+    }
+    unit, shares = records_per_unit(params, facts), SHARES[params.relevance.mode]
+    return [asked[purpose].of_unit(unit).with_share(share * params.relevance.share) for purpose, share in shares.items()]
 
 
 def main(room: Room) -> None:
-    """Make the release that was ordered; with mode off there is none."""
+    """Make the release that was ordered."""
+    if RELEVANCE not in room.facts.get("releases", {}):
+        return
+    facts, params = facts_of(room), room.params
+    release_id = room.facts["releases"][RELEVANCE]["id"]
+    teller = Teller(price(queries(params, facts), params.release), key=room.keys[f"noise:{RELEVANCE}"], release_id=release_id)
+    with open_sealed(room, "train") as reader:
+        scores = make(params, facts, Records(reader, _map(params, facts), facts.shape), teller)
+    folder = room.path(RELEVANCE)
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors: dict[str, NDArray[Any]] = {
+        **teller.told,
+        "relevance": picture_of(scores, facts.kind, facts.shape),
+        "weights": weights_of(scores),
+    }
+    save_tensors(folder / "relevance.safetensors", tensors)
+    details = {"mode": params.relevance.mode, "sums": teller.details()}
+    manifest.write(folder, plan=plans(params, facts)[RELEVANCE], facts=facts, release_id=release_id, details=details)
+
+
+def make(params: Params, facts: Facts, records: Records, teller: Teller) -> NDArray[np.float64]:
+    """One pass, and a score for every feature."""
+    if params.relevance.mode == "lrp":
+        exact = records.ask(Wanted({"gram": "gram", "cross": "cross"}, len(facts.labels)))
+    else:
+        exact = records.ask(lambda chunk: statistics(chunk, len(facts.labels)))
+    for purpose in SHARES[params.relevance.mode]:
+        teller.tell(purpose, exact[purpose])
+    if params.relevance.mode == "lrp":
+        return from_propagation(teller.told, {"sums": teller.details()}, facts.n)
+    return from_class_statistics(teller.told, {purpose: one.scale for purpose, one in teller.priced.items()})
+
+
+def statistics(chunk: Chunk, classes: int) -> Sums:
+    """Class sums, sums of squares and class counts of a chunk."""
+    labels = sums.label_rows(chunk.labels, classes)
+    squares = sums.Sum(chunk.rows.shape[1], LIMIT**2).add(chunk.rows * chunk.rows).result()
+    return {"classes": cross_of(chunk, labels, 1), "squares": squares, "counts": sums.Sum(classes, 1).add(labels).result()}
+
+
+def _map(params: Params, facts: Facts) -> features.FeatureMap:
+    return features.feature_map(features.choose(params.release.features, facts.kind, facts.features), facts.kind, facts.shape)

@@ -1,0 +1,1 @@
+"""Comparisons on this machine; results are in bench/results."""
