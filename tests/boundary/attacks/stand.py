@@ -1,8 +1,8 @@
 """One shooting: put up the victims, run the arsenal in one mode, judge from outside what was hit. Prints JSON.
 
-    python stand.py full|minimum|bare BASE
+    python stand.py full|no-root|minimum|bare BASE
 
-`full` and `minimum` run it as an open stage, behind all layers or behind the three that are always there; `bare` runs it with
+The first three run it as an open stage, behind all layers, all but the new root, or the three that are always there; `bare` with
 no wall at all: the control, in which every attack must succeed.
 """
 
@@ -88,7 +88,7 @@ def run(mode: str, argv: list[str], grants: sandbox.Grants, files: Files, scratc
         environment = {**grants.environment, "TMPDIR": str(scratch), "HOME": str(scratch)}
         subprocess.run(argv, stdout=output, env=environment, cwd=files.workspace, close_fds=False, check=True)
         return {}
-    wanted = layers.ALL if mode == "full" else layers.MINIMUM
+    wanted = {"full": layers.ALL, "no-root": layers.ALL - {layers.Layer.ROOT}, "minimum": layers.MINIMUM}[mode]
     outcome = sandbox.run(
         argv,
         grants,
