@@ -7,9 +7,7 @@ is a fact about integers. Every limit depends on public numbers only: rows, size
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Self, TypeVar
 
 import numpy as np
@@ -41,12 +39,6 @@ def quantise_unit_rows(array: Floats, bits: int) -> Floats:
     return clip_to_norm(quantise(scaled, bits), 2**bits)
 
 
-def quantise_clipped_rows(array: Floats, bits: int) -> Floats:
-    """Each row clipped to norm 1 and quantised: integer rows of norm at most 2^bits, exactly."""
-    rows = np.ascontiguousarray(array, dtype=np.float64)
-    return clip_to_norm(quantise(rows / np.maximum(np.sqrt(_squared_norms(rows)), 1.0)[:, None], bits), 2**bits)
-
-
 def clip_to_norm(rows: Floats, bound: int) -> Floats:
     """Integer rows, those longer than `bound` shortened until they are not. The comparison is exact."""
     if not 0 < bound <= 2**MAX_BITS:
@@ -73,34 +65,6 @@ def label_rows(labels: NDArray[np.integer], classes: int, *, centred: bool = Fal
     if centred:
         rows[present] = classes * rows[present] - 1
     return rows
-
-
-@dataclass(frozen=True)
-class QuantisedMap:
-    """A public linear map as integers: about `values` * 2^-exponent. Columns have norm at most 2^bits."""
-
-    values: Floats
-    exponent: int
-    bits: int
-
-
-def quantise_map(matrix: Floats, bits: int) -> QuantisedMap:
-    """Quantise a public matrix to the finest grid on which its columns have norm at most 2^bits."""
-    longest = math.sqrt(float(_squared_norms(np.ascontiguousarray(matrix.T)).max(initial=0.0)))
-    if not 0 < bits <= 48 or not math.isfinite(longest):
-        raise ValueError(f"a map needs finite numbers and 1 to 48 bits, got {bits} bits")
-    exponent = bits - math.frexp(longest * (1 + 2.0**-30))[1]
-    return QuantisedMap(np.trunc(np.ldexp(matrix, exponent)), exponent, bits)
-
-
-def apply_map(rows: Floats, linear: QuantisedMap, bound: int) -> Floats:
-    """rows @ map, exactly, for integer rows of norm at most `bound`.
-
-    By Cauchy-Schwarz no partial sum of an entry passes bound * 2^bits, which must be below 2^53.
-    """
-    if bound << linear.bits >= EXACT:
-        raise ValueError(f"rows of norm {bound} and a map of {linear.bits} bits pass 2^53: use fewer bits")
-    return np.asarray(rows @ linear.values)
 
 
 class _Accumulator:

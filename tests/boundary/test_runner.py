@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import time
+
 import pytest
 
 from tests.conftest import Workspace

@@ -133,7 +133,7 @@ def test_l1_sensitivities_hold(data: st.DataObject, neighbours: Neighbours) -> N
 def test_residual_rows_are_bounded_by_both_norms(neighbours: Neighbours) -> None:
     rng = np.random.default_rng(3)
     rows = sums.quantise_unit_rows(rng.normal(size=(40, 3)), BITS)
-    residuals = sums.quantise_clipped_rows(rng.normal(size=(40, 2)), 7)
+    residuals = sums.quantise_unit_rows(rng.normal(size=(40, 2)), 7)
     products = [np.outer(row, residual) for row, residual in zip(rows, residuals, strict=True)]
     others = [np.zeros((3, 2))] if neighbours == "zero-out" else [*products, *(-product for product in products)]
     worst = max(float(np.linalg.norm(product - other)) for product in products for other in others)
