@@ -74,7 +74,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         costs = [measure(kind, Path(folder)) for kind in SHAPES]
     for cost in costs:
-        print(f"{cost.kind}: {cost.seconds * 1e6:.1f} microseconds of one core per record and pass, {cost.sealed:.0f} bytes sealed, ", end="")
+        print(f"{cost.kind}: {cost.seconds * 1e6:.1f} microseconds of a core per record and pass, {cost.sealed:.0f} bytes sealed, ", end="")
         print(f"{cost.passes} passes, an answer is {cost.answer / 1e6:.2f} MB")
     print("\n| records | workers | hours | sealed TB | sent GB per pass |\n| --- | ---: | ---: | ---: | ---: |")
     for cost in costs:
