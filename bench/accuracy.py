@@ -89,7 +89,7 @@ def in_own_process(module: str, *arguments: str) -> dict[str, Any]:
     """Run a measurement in a fresh process, so that its memory is its own; its last line is the row."""
     done = subprocess.run([sys.executable, "-m", module, *arguments], check=True, stdout=subprocess.PIPE, text=True)
     row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    print(f"{row['dataset']} {row['mechanism']} epsilon {row['epsilon']:g}: {100 * row['accuracy_mean']:.2f} %", flush=True)
+    print(f"{row['dataset']} {row['mechanism']} epsilon {row['epsilon']}: {100 * row['accuracy_mean']:.2f} %", flush=True)
     return row
 
 
@@ -98,7 +98,7 @@ def keep(row: dict[str, Any], path: Path = RESULTS) -> None:
     rows = json.loads(path.read_text()) if path.exists() else []
     identity = ("dataset", "mechanism", "features", "epsilon", "neighbours")
     rows = [one for one in rows if any(one.get(name) != row.get(name) for name in identity)] + [row]
-    rows.sort(key=lambda one: (one["dataset"], one["mechanism"], str(one.get("features")), one["epsilon"]))
+    rows.sort(key=lambda one: (one["dataset"], one["mechanism"], str(one.get("features")), one["epsilon"] or 0))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(rows, indent=1) + "\n")
 

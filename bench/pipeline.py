@@ -23,7 +23,7 @@ from stages.boundary.home import project
 from stages.boundary.keys import Keyring
 from stages.boundary.ledger import Ledger
 from stages.boundary.room import Room
-from stages.boundary.seal import seal_contexts
+from stages.boundary.seal import SealedReader, seal_contexts
 from stages.open import evaluate, train
 from stages.params import Params
 from stages.privacy.plan import Facts
@@ -90,6 +90,14 @@ class Pipeline:
         compared = evaluate.judge(load_model(self.workspace / release.REFERENCE), file)[0]["accuracy"] if reference else None
         passes = sum(plan.passes for plan in made.values())
         return Result(accuracy, seconds, passes, made[release.RELEASE].proven.epsilon, compared)
+
+    def open_holdout(self, params: Params) -> None:
+        """Let the public holdout through its door, without a release beside it."""
+        self._release(release, params, 0, outs=(release.HOLDOUT,))
+
+    def sealed(self, params: Params) -> SealedReader:
+        """The sealed training records."""
+        return release.open_sealed(self._room("release", params, keys=self._seal_keys()), "train")
 
     def _release(self, stage: Any, params: Params, noise: int, outs: tuple[str, ...] | None = None) -> dict[str, Any]:
         """Price, reserve, release, commit."""
