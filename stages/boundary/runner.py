@@ -6,6 +6,7 @@ confine and run -> check, archive and commit releases -> publish the declared ou
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -173,16 +174,27 @@ class Run:
         What a release stage stages is small and goes to tmpfs. A sensitive stage stages ciphertext, as large as the data:
         it goes to the workspace's own file system, so that memory does not grow with the number of records.
         """
-        memory = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
+        memory = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
         beside = self.workspace / ".airlock"
         beside.mkdir(exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix="staging-", dir=memory if self.zone == "release" else beside))
-        scratch = Path(tempfile.mkdtemp(prefix="airlock-", dir=memory))
+        for folder in (memory, beside):
+            _sweep(folder)
+        prefix = f"airlock-{os.getpid()}-"
+        staging = Path(tempfile.mkdtemp(prefix=prefix, dir=memory if self.zone == "release" else beside))
+        scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=memory))
         try:
             yield staging, scratch
         finally:
             shutil.rmtree(staging, ignore_errors=True)
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what runs left behind that were killed outright: their process is gone, and nobody else reads it."""
+    for path in folder.glob("airlock-*-*"):
+        number = path.name.split("-")[1]
+        if number.isdigit() and not Path("/proc", number).exists():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def seal_keys(keyring: Keyring, facts: Facts, generation: int | None) -> dict[str, bytes]:

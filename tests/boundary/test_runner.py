@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -130,6 +131,8 @@ def test_killed_in_the_middle_it_stays_spent_and_the_next_run_takes_it_over(fini
     assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and _inside(pid, finished)], "no orphan"
     finished.edit("stages/release/release.py", "    import time; time.sleep(600)\n", "")
     finished.run("airlock", "run", "release")
+    left = [path.name for folder in (Path("/dev/shm"), finished.root / ".airlock") for path in folder.glob(f"airlock-{process.pid}-*")]
+    assert left == [], "the next run sweeps up"
     assert spent(finished) == after, "taken over, not charged twice"
     assert json.loads((finished.root / "data/released/release/release.json").read_text())["proven"]["epsilon"] <= 0.7
 
