@@ -1,0 +1,13 @@
+"""`make bench`: accuracy, the comparison with DP-SGD, the ablation of relevance, scaling, and the page made from them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PARTS = ("bench.dpsgd", "bench.accuracy", "bench.relevance", "bench.scaling", "bench.tables")
+
+if __name__ == "__main__":
+    for part in PARTS:
+        print(f"== {part}", flush=True)
+        subprocess.run([sys.executable, "-m", part], check=True)
