@@ -48,6 +48,8 @@ def unpack(bundle: Path, folder: Path) -> None:
         with zipfile.ZipFile(bundle) as archive:
             members = archive.infolist()
             _check_members(bundle, members)
+            if changed := archive.testzip():
+                raise BundleError(f"{changed} was changed after the bundle was made")
             for member in members:
                 _write(archive, member, folder / member.filename)
     except BundleError:
@@ -72,8 +74,5 @@ def _check_members(bundle: Path, members: list[zipfile.ZipInfo]) -> None:
 
 def _write(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with archive.open(member) as source, target.open("xb") as sink:
-            shutil.copyfileobj(source, sink, 1 << 20)
-    except zipfile.BadZipFile:
-        raise BundleError(f"{member.filename} was changed after the bundle was made") from None
+    with archive.open(member) as source, target.open("xb") as sink:
+        shutil.copyfileobj(source, sink, 1 << 20)

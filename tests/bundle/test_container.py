@@ -1,0 +1,80 @@
+"""The archive: determined by its files, and no byte of it can change unseen."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from stages.bundle import container
+from stages.errors import BundleError, InputError
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    folder = tmp_path / "folder"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "a.txt").write_text("first")
+    (folder / "deep/b.bin").write_bytes(bytes(range(40)))
+    (folder / "empty").touch()
+    container.pack(folder, tmp_path / "archive.zip")
+    return tmp_path / "archive.zip"
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    container.unpack(archive, folder)
+
+
+def test_files_come_back_and_pack_to_the_same_bytes(archive: Path, tmp_path: Path) -> None:
+    unpack(archive, tmp_path / "out")
+    assert (tmp_path / "out/deep/b.bin").read_bytes() == bytes(range(40))
+    assert (tmp_path / "out/empty").read_bytes() == b""
+    container.pack(tmp_path / "out", tmp_path / "again.zip")
+    assert (tmp_path / "again.zip").read_bytes() == archive.read_bytes()
+
+
+def test_every_flipped_byte_is_found(archive: Path, tmp_path: Path) -> None:
+    data = archive.read_bytes()
+    for place in range(len(data)):
+        archive.write_bytes(data[:place] + bytes([data[place] ^ 0x20]) + data[place + 1 :])
+        with pytest.raises(BundleError):
+            unpack(archive, tmp_path / f"flip{place}")
+
+
+def test_a_changed_member_is_named(archive: Path, tmp_path: Path) -> None:
+    archive.write_bytes(archive.read_bytes().replace(b"first", b"First"))
+    with pytest.raises(BundleError, match=r"a\.txt was changed"):
+        unpack(archive, tmp_path / "out")
+
+
+@pytest.mark.parametrize("cut", [1, 30, 200])
+def test_a_cut_or_extended_archive_is_found(archive: Path, tmp_path: Path, cut: int) -> None:
+    data = archive.read_bytes()
+    for damaged in (data[:-cut], data + b"\0" * cut, b"\0" * cut + data):
+        archive.write_bytes(damaged)
+        with pytest.raises(BundleError):
+            unpack(archive, tmp_path / f"{len(damaged)}{damaged[:1].hex()}")
+
+
+@pytest.mark.parametrize("name", ["../out.txt", "/etc/out.txt", "a/../../out.txt", "a//b", "./a"])
+def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
+        archive.writestr(name, "x")
+    with pytest.raises(BundleError):
+        unpack(tmp_path / "bad.zip", tmp_path / "inner/out")
+    assert not (tmp_path / "inner/out.txt").exists() and not (tmp_path / "out.txt").exists()
+
+
+def test_compressed_members_are_refused_before_they_are_unpacked(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("zeros", b"\0" * 10_000_000)
+    with pytest.raises(BundleError):
+        unpack(tmp_path / "bomb.zip", tmp_path / "out")
+    assert not (tmp_path / "out/zeros").exists()
+
+
+def test_a_missing_file_is_a_wrong_question(tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        unpack(tmp_path / "nothing.zip", tmp_path / "out")

@@ -1,0 +1,19 @@
+"""Bundles stay readable: tests/data keeps one of each format that was ever written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stages.bundle import FORMAT
+from stages.bundle.verify import Options, verify
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+@pytest.mark.parametrize("number", range(1, FORMAT + 1))
+def test_a_bundle_of_every_format_verifies(number: int) -> None:
+    verdict = verify(DATA / f"bundle-v{number}.zip", Options(quick=True))
+    assert verdict.problems == [] and verdict.facts["format"] == number
+    assert len(verdict.guarantees) == 3

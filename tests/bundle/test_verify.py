@@ -1,0 +1,208 @@
+"""`airlock verify`: a bundle holds on a clean machine, and each kind of tampering is named in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from stages.bundle import container
+from stages.bundle.verify import Options, verify
+from stages.errors import InputError
+from tests.bundle.conftest import Submission
+from tests.support import forgery
+from tests.support.forgery import Edit, edit_json, edit_text, forge
+
+QUICK = Options(quick=True)
+
+
+def clean(submission: Submission, home: Path, *arguments: str) -> tuple[int, str, str]:
+    """`airlock` as a stranger would run it: an empty HOME, an empty folder, no key, no data."""
+    home.mkdir()
+    given = {"HOME": str(home), "AIRLOCK_HOME": str(home / "none")}
+    done = submission.workspace.run("env", "-C", str(home), "airlock", *arguments, check=False, environment=given)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_it_holds_on_a_clean_machine(submission: Submission, tmp_path: Path) -> None:
+    code, out, _ = clean(submission, tmp_path / "home", "verify", str(submission.bundle), "--json")
+    answer = json.loads(out)
+    assert (code, answer["problems"]) == (0, [])
+    assert {one["stage"]: one["verdict"] for one in answer["agreements"]} == dict.fromkeys(("train", "evaluate", "report"), "bit-identical")
+    released = {one["out"]: one for one in answer["guarantees"]}["data/released/release"]
+    assert 0.999 < released["recomputed"] <= released["stated"]["epsilon"] <= 1.0
+    assert "the code in the bundle" in answer["run_again"]
+    assert list((tmp_path / "home").iterdir()) == [], "it left something behind"
+
+
+def test_quick_runs_nothing_and_the_table_says_so(submission: Submission, tmp_path: Path) -> None:
+    code, out, _ = clean(submission, tmp_path / "home", "verify", str(submission.bundle), "--quick")
+    assert code == 0 and "It verifies." in out and "no stage (--quick)" in out and "train again" not in out
+
+
+def test_one_flipped_byte_in_any_member_is_named(submission: Submission, tmp_path: Path) -> None:
+    data = submission.bundle.read_bytes()
+    flipped = tmp_path / "flipped.zip"
+    with zipfile.ZipFile(submission.bundle) as archive:
+        infos = [info for info in archive.infolist() if info.file_size]
+    for info in infos:
+        place = info.header_offset + 30 + len(info.filename.encode()) + info.file_size // 2
+        flipped.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        problems = verify(flipped, QUICK).problems
+        assert len(problems) == 1 and info.filename in problems[0], info.filename
+    assert len(infos) > 100
+
+
+def test_a_byte_changed_with_its_checksum_is_named_too(submission: Submission, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    container.unpack(submission.bundle, tmp_path / "out")
+    edit_text("params.yaml", "epsilon: 1.0", "epsilon: 0.1")(tmp_path / "out")
+    container.pack(tmp_path / "out", tmp_path / "edited.zip")
+    assert verify(tmp_path / "edited.zip", QUICK).problems == ["params.yaml was changed after the bundle was made"]
+    (tmp_path / "out/params.yaml").unlink()
+    container.pack(tmp_path / "out", tmp_path / "edited.zip")
+    assert verify(tmp_path / "edited.zip", QUICK).problems == ["params.yaml was removed from the bundle"]
+
+
+def remove_receipt(folder: Path) -> None:
+    next((folder / "receipts/train").glob("*.json")).unlink()
+
+
+def edit_around_the_runner(folder: Path) -> None:
+    edit_json("data/metrics/evaluate.json", lambda document: document.update(accuracy=0.999))(folder)
+    forgery.lock(folder)
+
+
+def open_the_wall(folder: Path) -> None:
+    path = next((folder / "receipts/train").glob("*.json")).relative_to(folder)
+    edit_json(str(path), lambda document: document["body"]["could_read"].update(sealed=True))(folder)
+
+
+def lower_the_cap(folder: Path) -> None:
+    path = folder / "ledger/scratch.json"
+    path.write_text(path.read_text().replace('\\"epsilon\\":10.0', '\\"epsilon\\":0.5'))
+
+
+def other_event(document: dict[str, Any]) -> None:
+    document["proven"]["event"] = {"kind": "gaussian", "noise_multiplier": 50.0}
+
+
+def understate(document: dict[str, Any]) -> None:
+    document["proven"]["epsilon"] = 0.25
+
+
+RELEASE = "data/released/release/release.json"
+USES = "    - data/released/relevance\n    - data/released/release\n"
+READS_SEALED = edit_text("dvc.yaml", USES, USES + "    - data/sealed\n")
+TAMPERINGS: dict[str, tuple[Edit, bool, str]] = {
+    "a removed receipt": (remove_receipt, False, "stage 'train': no signed receipt"),
+    "an edited receipt": (open_the_wall, False, "has a wrong signature"),
+    "a stage run outside the runner": (edit_around_the_runner, False, "stage 'evaluate': no signed receipt"),
+    "an open stage that depends on records": (READS_SEALED, False, "open stage 'train' depends on sealed records 'data/sealed'"),
+    "an open stage that could read records": (open_the_wall, True, "open stage 'train' could read records"),
+    "an epsilon that does not follow": (edit_json(RELEASE, understate), True, "epsilon 0.25 does not follow from its events: which give 1"),
+    "an event that was not charged": (edit_json(RELEASE, other_event), True, "charged for something else"),
+    "a cap that was passed": (lower_the_cap, True, "takes 'wdbc' to epsilon 1, cap 0.5"),
+    "an edited ledger": (lower_the_cap, False, "entry 2 (cap) was edited"),
+    "other code": (edit_text("stages/open/train.py", '"""', '"""Other. '), False, "another 'stages/open'"),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERINGS)
+def test_tampering_is_named_although_the_owner_signed_it(submission: Submission, tmp_path: Path, name: str) -> None:
+    edit, deep, expected = TAMPERINGS[name]
+    forged = forge(submission.bundle, tmp_path / "forged.zip", submission.signer, edit, deep=deep)
+    problems = verify(forged, QUICK).problems
+    assert problems and expected in problems[0], problems
+
+
+def test_the_command_says_it_in_one_line(submission: Submission, tmp_path: Path) -> None:
+    forged = forge(submission.bundle, tmp_path / "forged.zip", submission.signer, edit_json(RELEASE, understate), deep=True)
+    code, _, err = clean(submission, tmp_path / "home", "verify", str(forged), "--quick")
+    assert code == 1 and err.strip().count("\n") == 0 and "does not follow from its events" in err
+
+
+def test_a_deep_forgery_without_an_edit_verifies(submission: Submission, tmp_path: Path) -> None:
+    """Otherwise the forger's own mistakes might be what the tests above find."""
+    forged = forge(submission.bundle, tmp_path / "forged.zip", submission.signer, lambda folder: None, deep=True)
+    assert verify(forged, QUICK).problems == []
+
+
+def test_a_bundle_of_nonsense_is_refused_without_a_traceback(submission: Submission, tmp_path: Path) -> None:
+    edits: list[Callable[[Path], Any]] = [
+        lambda folder: (folder / "dvc.yaml").unlink(),
+        lambda folder: (folder / "params.yaml").write_text("- a\n- b\n"),
+        lambda folder: (folder / "ledger/scratch.json").write_text("[]"),
+        lambda folder: (folder / "data/released/release/release.json").write_text("{}"),
+        lambda folder: (folder / "attestations/train.dsse.json").write_text("[]"),
+        lambda folder: (folder / "ro-crate-metadata.json").write_text("{}"),
+    ]
+    for number, edit in enumerate(edits):
+        forged = forge(submission.bundle, tmp_path / f"{number}.zip", submission.signer, lambda folder, edit=edit: edit(folder) and None)
+        assert verify(forged, QUICK).problems, number
+
+
+def test_a_model_that_does_not_follow_from_the_release_is_found(submission: Submission, tmp_path: Path) -> None:
+    def edit(folder: Path) -> None:
+        path = folder / "data/model/model.safetensors"
+        save_file({name: tensor * 1.5 for name, tensor in load_file(path).items()}, path)
+
+    forged = forge(submission.bundle, tmp_path / "forged.zip", submission.signer, edit, deep=True)
+    code, _, err = clean(submission, tmp_path / "home", "verify", str(forged))
+    assert code == 1 and "stage 'train' run again on the same kind of machine made another 'data/model'" in err
+
+
+def test_the_owner_makes_every_release_again_without_a_charge(submission: Submission, tmp_path: Path) -> None:
+    workspace = submission.workspace
+    before = workspace.run("airlock", "budget", "history", "--json").stdout
+    done = workspace.run("airlock", "verify", str(submission.bundle), "--quick", "--with-records", "--json")
+    verdicts = {one["stage"]: one["verdict"] for one in json.loads(done.stdout)["agreements"]}
+    assert verdicts == {"relevance": "it released nothing", "release": "bit-identical"}
+    assert workspace.run("airlock", "budget", "history", "--json").stdout == before
+
+
+def test_a_release_that_does_not_come_from_the_records_is_found(submission: Submission, tmp_path: Path) -> None:
+    def edit(folder: Path) -> None:
+        path = folder / "data/released/release/release.safetensors"
+        save_file({name: tensor + 1 for name, tensor in load_file(path).items()}, path)
+
+    forged = forge(submission.bundle, tmp_path / "forged.zip", submission.signer, edit, deep=True)
+    done = submission.workspace.run("airlock", "verify", str(forged), "--quick", "--with-records", check=False)
+    assert done.returncode == 1 and "made another 'data/released/release'" in done.stderr
+
+
+def test_keys_are_given_to_nobody_elses_bundle(submission: Submission, tmp_path: Path) -> None:
+    code, _, err = clean(submission, tmp_path / "home", "verify", str(submission.bundle), "--quick", "--with-records")
+    assert code == 2 and "airlock: " in err
+
+
+def test_a_named_key_is_asked_for(submission: Submission) -> None:
+    key = submission.signer.public_key.hex()
+    assert verify(submission.bundle, Options(quick=True, key=key)).problems == []
+    (problem,) = verify(submission.bundle, Options(quick=True, key="0" * 64)).problems
+    assert key in problem
+
+
+def test_a_bundle_of_a_newer_format_is_a_wrong_question(submission: Submission, tmp_path: Path) -> None:
+    from stages.boundary.canonical import canonical_json
+
+    (tmp_path / "out").mkdir()
+    container.unpack(submission.bundle, tmp_path / "out")
+    index = tmp_path / "out/bundle.json"
+    body = json.loads(index.read_text())["body"] | {"format": 99}
+    index.write_text(json.dumps({"body": body, "signature": submission.signer.sign(canonical_json(body)).hex()}))
+    container.pack(tmp_path / "out", tmp_path / "newer.zip")
+    with pytest.raises(InputError, match="newer"):
+        verify(tmp_path / "newer.zip", QUICK)
+
+
+def test_it_leaves_no_folder_behind(submission: Submission, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    verify(submission.bundle, QUICK)
+    assert os.listdir(tmp_path) == []
