@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.errors import SchemaError
 from stages.models.encoding import encode
 from stages.models.model import Model
 from stages.schema import Schema
@@ -21,8 +22,12 @@ def predict(model: Model, file: Path) -> Iterator[tuple[NDArray[np.int64], NDArr
         RecordError, SchemaError: the file does not follow the model's schema.
     """
     schema = Schema.model_validate(model.document["schema"])
+    table = open_table(file)
+    missing = [name for name in schema.sources if name not in table.columns]
+    if missing:
+        raise SchemaError(f"column '{missing[0]}' of the model's schema is not in {file.name}")
     row = 0
-    for batch in open_table(file).batches(list(schema.sources)):
+    for batch in table.batches(list(schema.sources)):
         encoded = encode(batch, schema, first_row=row, with_labels=False)
         row += batch.num_rows
         yield model.predict(encoded.x), encoded.valid
