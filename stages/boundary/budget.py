@@ -14,8 +14,9 @@ from stages.boundary.canonical import sha256_path
 from stages.boundary.home import Project
 from stages.boundary.ledger import Ledger, Quote, Release
 from stages.boundary.trees import load_graph
-from stages.errors import InputError, LedgerError, ParamsError
-from stages.params import Params, check
+from stages.errors import BudgetRefused, InputError, LedgerError, ParamsError
+from stages.params import Params
+from stages.params import check as check_params
 from stages.privacy.plan import Facts, Plan
 
 LABELS = {False: "real", True: "scratch"}
@@ -111,6 +112,16 @@ def price(project: Project, workspace: Path, params: Params, sweep: Sequence[Map
     return points
 
 
+def check(project: Project, workspace: Path, params: Params, stage: zones.Stage) -> None:
+    """Refuse a release stage of the pipeline unless all that the pipeline would release fits: half of it is worth nothing.
+
+    Raises:
+        BudgetRefused: with the ledger's own words; nothing was reserved.
+    """
+    if stage.name != "evaluate-private" and (objection := price(project, workspace, params)[0].objection):
+        raise BudgetRefused(objection)
+
+
 def _releases(graph: zones.Graph, params: Params, facts: Facts, workspace: Path) -> Iterator[tuple[str, Release]]:
     """Every out that applies, with the id that it would have: an id that is known costs nothing."""
     ids: dict[str, str | None] = {}
@@ -160,7 +171,7 @@ def override(params: Params, settings: Mapping[str, Any]) -> Params:
         if not isinstance(place, dict):
             raise ParamsError(f"--sweep {key}: params.yaml has no section '{'.'.join(parents)}'")
         place[last] = value
-    return check(Params, document, "--sweep")
+    return check_params(Params, document, "--sweep")
 
 
 def read_sweep(options: Iterable[str]) -> list[dict[str, Any]]:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stages.boundary import budget as books
-from stages.boundary import handles, keys
+from stages.boundary import budget, handles, keys
 from stages.boundary.home import Project, project
 from stages.boundary.keys import Keyring
 from stages.boundary.ledger import Ledger, Spent
@@ -21,7 +20,7 @@ def custody_problems(workspace: Path) -> list[str]:
     place = project(workspace)
     if not keys.exist(place):
         return []
-    return [*_changed_records(workspace, place), *books.problems(place, workspace)]
+    return [*_changed_records(workspace, place), *budget.problems(place, workspace)]
 
 
 def _changed_records(workspace: Path, place: Project) -> Iterator[str]:
@@ -34,7 +33,7 @@ def _changed_records(workspace: Path, place: Project) -> Iterator[str]:
                 yield str(error)
 
 
-def budget(workspace: Path) -> dict[str, Any] | None:
+def balance(workspace: Path) -> dict[str, Any] | None:
     """The population's total for the report page, or None on a machine without its ledger."""
     place = project(workspace)
     found = handles.of(workspace, load_params(workspace / "params.yaml").dataset)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages import registry
-from stages.boundary import broker, handles, receipts, zones
+from stages.boundary import broker, budget, handles, receipts, zones
 from stages.boundary.confine import Listener, Visit, confine
 from stages.boundary.home import Project, canary, project
 from stages.boundary.keys import Keyring, signer
@@ -80,9 +80,9 @@ class Run:
         keyring, (facts, generation) = Keyring.load(self.project), broker.read_facts(self.workspace)
         self.ledger = broker.open_ledger(self.project, public=facts.public)
         self.connection = self._cluster()
-        self.orders = broker.take_orders(
-            self.stage, self.graph, params=self.params, facts=facts, ledger=self.ledger, workspace=self.workspace
-        )
+        budget.check(self.project, self.workspace, self.params, self.stage)
+        orders = broker.take_orders(self.stage, self.graph, params=self.params, facts=facts, ledger=self.ledger, workspace=self.workspace)
+        self.orders = [broker.finish(order, project=self.project, ledger=self.ledger) for order in orders]
         for order in self.orders:
             if order.status == "committed":
                 broker.replay(order, project=self.project, staging=staging)
@@ -126,9 +126,9 @@ class Run:
         if self.stage.name != "report":
             return {}
         from stages.boundary.audit import audit
-        from stages.boundary.custody import budget
+        from stages.boundary.custody import balance
 
-        return {"audit": [asdict(row) for row in audit(self.workspace).stages], "budget": budget(self.workspace)}
+        return {"audit": [asdict(row) for row in audit(self.workspace).stages], "budget": balance(self.workspace)}
 
     def _confine(self, staging: Path, scratch: Path, **given: Any) -> Outcome:
         declared = (*self.stage.deps, *pipelines(Workspace(self.workspace)), "params.yaml")

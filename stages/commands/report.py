@@ -85,11 +85,11 @@ def summarise(workspace: Path) -> dict[str, Any]:
 
 
 def _budget(workspace: Path) -> dict[str, Any] | None:
-    from stages.boundary.custody import budget
+    from stages.boundary.custody import balance
     from stages.errors import AirlockError
 
     try:
-        return budget(workspace)
+        return balance(workspace)
     except AirlockError:
         return None  # a modeller has the released files and neither keys nor ledger
 

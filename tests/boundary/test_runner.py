@@ -142,3 +142,15 @@ def _inside(pid: str, workspace: Workspace) -> bool:
         return os.readlink(f"/proc/{pid}/cwd").startswith(str(workspace.root))
     except OSError:
         return False
+
+
+def test_the_train_stage_itself_cannot_load_a_data_set_from_a_package(finished: Workspace) -> None:
+    finished.edit(
+        "stages/open/train.py",
+        "    folder = room.path(RELEASE)\n",
+        "    from sklearn.datasets import load_breast_cancer\n\n    load_breast_cancer()\n    folder = room.path(RELEASE)\n",
+    )
+    done = finished.run("airlock", "run", "train", check=False)
+    assert done.returncode == 1 and "crashed" in done.stderr
+    log = (finished.home / "airlock/airlock-default/log/train.jsonl").read_text()
+    assert "sklearn" in log and ("ModuleNotFoundError" in log or "PermissionError" in log)
