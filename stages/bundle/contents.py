@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,13 @@ from stages.boundary.trees import Tree, Workspace, graph_of
 from stages.bundle import LEDGER
 from stages.bundle.extract import Extract, read
 
+METRICS = "data/metrics"
 NAMES = {False: "real.json", True: "scratch.json"}
+
+
+def made_in(tree: Tree, graph: zones.Graph) -> dict[str, Mapping[str, Any]]:
+    """What dvc.lock says of the stages that there are; it may remember others that dvc.yaml no longer has."""
+    return {name: locked for name, locked in audit.lock_of(tree).items() if name in graph.stages}
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class Contents:
     @cached_property
     def lock(self) -> Mapping[str, Mapping[str, Any]]:
         """What was made, by stage."""
-        return audit.lock_of(self.tree)
+        return made_in(self.tree, self.graph)
 
     @cached_property
     def witnesses(self) -> dict[str, Receipt]:
@@ -57,6 +64,11 @@ class Contents:
     def extracts(self) -> dict[bool, Extract]:
         """Ledgers, by whether they are scratch."""
         return {scratch: read(path) for scratch, name in NAMES.items() if (path := self.root / LEDGER / name).exists()}
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The figures that open stages left, by file."""
+        return {f"{METRICS}/{file.name}": json.loads(file.read_text()) for file in sorted((self.root / METRICS).glob("*.json"))}
 
     def stages(self, zone: str) -> list[zones.Stage]:
         """The stages of a room that were run, each after those that it builds on."""

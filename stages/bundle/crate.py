@@ -13,7 +13,8 @@ from typing import Any
 
 from stages.boundary.canonical import sha256_path, walk
 from stages.boundary.receipts import Receipt
-from stages.bundle import ATTESTATIONS, INDEX, LEDGER
+from stages.boundary.zones import Stage
+from stages.bundle import ATTESTATIONS, INDEX, LEDGER, README
 from stages.bundle.contents import Contents
 
 PROFILES = {
@@ -23,6 +24,7 @@ PROFILES = {
 }
 TERMS = "https://w3id.org/ro/terms/workflow-run/context"
 DISCLOSURE = "https://w3id.org/shp#DisclosureCheck"
+BIOSCHEMAS = "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
 WORKFLOW, CODE, LICENSE = "dvc.yaml", "stages", "LICENSE"
 TYPES = {".safetensors": "application/octet-stream", ".parquet": "application/vnd.apache.parquet", ".yaml": "application/yaml"}
 TYPES |= {".lock": "application/yaml", ".pub": "text/plain", ".md": "text/markdown", ".toml": "application/toml", "": "text/plain"}
@@ -35,13 +37,13 @@ def describe(contents: Contents, facts: Mapping[str, Any]) -> dict[str, Any]:
     crate = ROCrate(version="1.1")
     crate.metadata.extra_contexts.append(TERMS)
     files = _add_files(crate, contents.root)
-    _add_workflow(crate, contents, files)
+    _add_workflow(crate, contents, facts, files)
     owner = _add(crate, "#owner", "Organization", name="The owner of the records", identifier=f"ed25519:{facts['key']}")
-    runner = _add(crate, "#airlock", "SoftwareApplication", name="Airlock", softwareVersion=facts["airlock"], version=facts["airlock"])
-    actions = [_add_stage(crate, contents, receipt, files, owner) for receipt in contents.witnesses.values()]
+    runner = _add(crate, "#airlock", "SoftwareApplication", name="Airlock", softwareVersion=facts["airlock"])
+    actions = [_add_stage(crate, receipt, files, owner) for receipt in contents.witnesses.values()]
     run = _add_run(crate, contents, files, owner)
     check = _add_check(crate, contents, files, runner, owner)
-    _add_root(crate, facts, files, [run, *actions, check])
+    _add_root(crate, facts, files, [run, *actions, check], owner)
     document: dict[str, Any] = crate.metadata.generate()
     document["@graph"].sort(key=lambda entity: entity["@id"])
     return document
@@ -72,24 +74,28 @@ def _type(path: Path) -> str:
     return TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
 
 
-def _add_workflow(crate: Any, contents: Contents, files: Mapping[str, Any]) -> None:
+def _add_workflow(crate: Any, contents: Contents, facts: Mapping[str, Any], files: Mapping[str, Any]) -> None:
     language = _add(crate, "#dvc", "ComputerLanguage", name="DVC pipeline", alternateName="dvc.yaml", url="https://dvc.org/")
     workflow = files[WORKFLOW]
     workflow["programmingLanguage"] = language
-    workflow["name"] = "Airlock pipeline"
-    workflow["hasPart"] = [_add(crate, f"#tool-{stage.name}", "SoftwareApplication", **_tool(stage)) for stage in contents.graph]
+    workflow["name"], workflow["version"] = "Airlock pipeline", facts["commit"]
+    workflow["conformsTo"] = {"@id": BIOSCHEMAS}
+    workflow["hasPart"] = [_add(crate, f"#tool-{stage.name}", "SoftwareApplication", **_tool(stage, facts)) for stage in contents.graph]
     crate.root_dataset["mainEntity"] = workflow
 
 
-def _tool(stage: Any) -> dict[str, Any]:
-    return {"name": f"airlock run {stage.name}", "description": f"{stage.description} Zone: {stage.zone}."}
+def _tool(stage: Stage, facts: Mapping[str, Any]) -> dict[str, Any]:
+    words = f"{stage.description} Zone: {stage.zone}."
+    return {"name": f"airlock run {stage.name}", "description": words, "softwareVersion": facts["airlock"]}
 
 
-def _below(paths: Iterable[str], files: Mapping[str, Any]) -> list[Any]:
-    return [files[name] for path in sorted(paths) for name in files if name == path or name.startswith(path + "/")]
+def _below(paths: Iterable[str], files: Mapping[str, Any]) -> Any:
+    """All files at or below `paths`; a single one stands by itself, as the specification wants it."""
+    found = [files[name] for path in sorted(paths) for name in files if name == path or name.startswith(path + "/")]
+    return found[0] if len(found) == 1 else found
 
 
-def _add_stage(crate: Any, contents: Contents, receipt: Receipt, files: Mapping[str, Any], owner: Any) -> Any:
+def _add_stage(crate: Any, receipt: Receipt, files: Mapping[str, Any], owner: Any) -> Any:
     body = receipt.body
     layers = ", ".join(body["enforcement"]["layers"]) or "none"
     return _add(
@@ -100,7 +106,7 @@ def _add_stage(crate: Any, contents: Contents, receipt: Receipt, files: Mapping[
         description=f"Confined to its declared inputs. Layers in force: {layers}. Records read: {body['did_read']['records']}.",
         instrument=crate.get(f"#tool-{receipt.stage}"),
         agent=owner,
-        endTime=str(body["when"]).replace("Z", ":00Z"),
+        endTime=str(body["when"]).replace("Z", ":00+00:00"),
         actionStatus="http://schema.org/CompletedActionStatus",
         object=_below(body["deps"], files),
         result=_below(body["outs"], files),
@@ -110,7 +116,7 @@ def _add_stage(crate: Any, contents: Contents, receipt: Receipt, files: Mapping[
 
 def _add_run(crate: Any, contents: Contents, files: Mapping[str, Any], owner: Any) -> Any:
     bodies = [receipt.body for receipt in contents.witnesses.values()]
-    times = sorted(str(body["when"]).replace("Z", ":00Z") for body in bodies)
+    times = sorted(str(body["when"]).replace("Z", ":00+00:00") for body in bodies)
     outs = {out for body in bodies for out in body["outs"]}
     sources = {dep for body in bodies for dep in body["deps"]} - outs
     return _add(
@@ -124,7 +130,7 @@ def _add_run(crate: Any, contents: Contents, files: Mapping[str, Any], owner: An
         startTime=times[0],
         endTime=times[-1],
         actionStatus="http://schema.org/CompletedActionStatus",
-        object=[*_below(["params.yaml"], files), *_below(sources, files)],
+        object=_below({"params.yaml", *sources}, files),
         result=_below(outs, files),
     )
 
@@ -144,7 +150,7 @@ def _add_check(crate: Any, contents: Contents, files: Mapping[str, Any], runner:
     )
 
 
-def _add_root(crate: Any, facts: Mapping[str, Any], files: Mapping[str, Any], actions: list[Any]) -> None:
+def _add_root(crate: Any, facts: Mapping[str, Any], files: Mapping[str, Any], actions: list[Any], owner: Any) -> None:
     root = crate.root_dataset
     root["name"] = f"Airlock bundle of {facts['project']}, commit {str(facts['commit'])[:12]}"
     root["description"] = (
@@ -154,5 +160,6 @@ def _add_root(crate: Any, facts: Mapping[str, Any], files: Mapping[str, Any], ac
     root["datePublished"] = facts["committed"]
     root["license"] = files.get(LICENSE, "https://www.apache.org/licenses/LICENSE-2.0")
     root["conformsTo"] = [_add(crate, uri, "CreativeWork", name=name, version=uri.rsplit("/", 1)[1]) for uri, name in PROFILES.items()]
-    root["mentions"] = actions
+    root["mentions"], root["author"], root["publisher"] = actions, owner, owner
+    files[README]["about"] = root
     crate.metadata["conformsTo"] = [{"@id": "https://w3id.org/ro/crate/1.1"}, {"@id": list(PROFILES)[-1]}]

@@ -19,8 +19,8 @@ from stages.boundary.broker import open_ledger
 from stages.boundary.home import Project, project
 from stages.boundary.keys import Keyring
 from stages.boundary.trees import Commit, Tree, graph_of, pipelines
-from stages.bundle import CRATE, LEDGER, attestations, check, container, crate, extract, index
-from stages.bundle.contents import NAMES, Contents
+from stages.bundle import CRATE, LEDGER, README, attestations, check, container, crate, extract, index
+from stages.bundle.contents import NAMES, Contents, made_in
 from stages.bundle.sources import Cache, resolve, write_blobs
 from stages.errors import BundleError, KeysError, LedgerError
 
@@ -63,6 +63,7 @@ def make(workspace: Path, output: Path, *, rev: str = "HEAD") -> dict[str, Any]:
             target = root / check.attestation_path(receipt)
             target.parent.mkdir(exist_ok=True)
             target.write_text(attestations.sign(attestations.statement(receipt, root), keyring.signer))
+        (root / README).write_text(Path(__file__).with_name("readme.md").read_text().format(**facts))
         described = crate.describe(Contents(root), {**facts, "key": keyring.signer.public_key.hex()})
         (root / CRATE).write_text(json.dumps(described, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
         index.write(root, facts, keyring.signer)
@@ -79,7 +80,7 @@ def _lay_out(workspace: Path, tree: Tree, root: Path) -> None:
         raise BundleError(f"the boundary of commit {tree.name[:12]} does not hold: {answer.problems[0]}")
     write_blobs(workspace, tree.name, set(_tracked(tree)), root)
     graph, cache = graph_of(tree), Cache(workspace)
-    for name, locked in audit.lock_of(tree).items():
+    for name, locked in made_in(tree, graph).items():
         for item in locked.get("outs", []):
             if graph.label(item["path"]) in ("released", "open") and graph.stage(name).remotes.get(item["path"]) == "released":
                 cache.write(item, root / item["path"], remote="released")
@@ -92,7 +93,7 @@ def _tracked(tree: Tree) -> Iterator[str]:
         yield path
         yield from [lock for lock in (path.removesuffix("yaml") + "lock",) if lock in files]
     graph, signed = graph_of(tree), audit.receipts_of(tree)
-    for name, locked in audit.lock_of(tree).items():
+    for name, locked in made_in(tree, graph).items():
         yield from (receipt.path for receipt in audit.matching(name, locked, signed))
         sources = [dep for dep in graph.stage(name).deps if not graph.makers(dep)]
         yield from (path for path in files for dep in sources if path == dep or path.startswith(dep + "/"))

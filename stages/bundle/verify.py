@@ -56,6 +56,7 @@ class Verdict:
     problems: list[str] = field(default_factory=list)
     guarantees: list[books.Recomputed] = field(default_factory=list)
     agreements: list[Agreement] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
     hidden: int = 0
 
     def note(self, name: str, words: str, problems: Iterable[str] = ()) -> None:
@@ -86,7 +87,7 @@ def verify(bundle: Path, options: Options, *, tell: Tell = lambda label, done, t
                 tell(name, done, total)
                 verdict.note(name, words, _collect(lambda problems=problems: problems(contents)))  # type: ignore[misc]
         if not verdict.problems:
-            verdict.guarantees = books.recompute(contents)
+            verdict.guarantees, verdict.metrics = books.recompute(contents), contents.metrics
             verdict.hidden = sum(len(extract.entries) - len(extract.visible) for extract in contents.extracts.values())
             _run_again(contents, aside, options, verdict, tell)
     return verdict

@@ -75,6 +75,7 @@ def _document(bundle: Path, verdict: Verdict, options: Options) -> dict[str, Any
             {"out": one.out, "mechanism": one.mechanism, "stated": one.stated.to_json(), "recomputed": _figure(one.epsilon)}
             for one in verdict.guarantees
         ],
+        "metrics": verdict.metrics,
         "hidden_ledger_entries": verdict.hidden,
         "run_again": _code(options),
         "agreements": [asdict(one) for one in verdict.agreements],
@@ -98,11 +99,22 @@ def _show(bundle: Path, verdict: Verdict, options: Options) -> None:
     console.print(table)
     if verdict.guarantees:
         console.print(_guarantees(verdict))
+    for line in _results(verdict):
+        console.print(line)
     if verdict.facts:
         console.print(f"Signed by {verdict.facts['key']}. Run again: {_code(options)}.")
     if verdict.hidden:
         console.print(f"{verdict.hidden} ledger entries of other populations are shown as hashes only.")
     console.print("[bold red]It does not verify.[/bold red]" if verdict.problems else "[bold green]It verifies.[/bold green]")
+
+
+def _results(verdict: Verdict) -> list[str]:
+    found = verdict.metrics.get("data/metrics/evaluate.json") or {}
+    if found.get("accuracy") is None:
+        return []
+    reference = found.get("reference_accuracy")
+    beside = f", {reference:.4f} without privacy" if reference is not None else ""
+    return [f"Accuracy {found['accuracy']:.4f} on {found.get('records')} {found.get('holdout')} records{beside}."]
 
 
 def _guarantees(verdict: Verdict) -> Any:
