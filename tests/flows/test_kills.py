@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
 from stages.boundary import manifest
 from stages.boundary.ledger import Ledger
 from tests.conftest import Workspace
-from tests.support.station import Station, processes_of, wait_for
+from tests.support.station import Station, processes_in, processes_of, wait_for
 
 
 def ledger_of(plant: Workspace) -> Ledger:
@@ -20,8 +22,9 @@ def ledger_of(plant: Workspace) -> Ledger:
 
 def pending(plant: Workspace) -> int:
     """How many releases are reserved and not committed."""
-    kinds = [entry.kind for entry in ledger_of(plant).history("wdbc")]
-    return kinds.count("reserve") - kinds.count("commit")
+    entries = ledger_of(plant).history("wdbc")
+    ids = {kind: {entry.release_id for entry in entries if entry.kind == kind} for kind in ("reserve", "commit")}
+    return len(ids["reserve"] - ids["commit"])
 
 
 def start_release(station: Station, plant: Workspace, epsilon: float) -> tuple[str, int]:
@@ -71,3 +74,16 @@ def test_a_killed_server_costs_the_report_and_not_the_release(station: Station, 
     assert pending(plant) == 0
     check_whole(plant)
     wait_for(lambda: not processes_of(run), "the flow that lost its server ends as well")
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+def test_the_local_schedule_leaves_nothing_behind(plant: Workspace, sign: signal.Signals) -> None:
+    command = [sys.executable, "-m", "flows.schedule"]
+    started = subprocess.Popen(command, cwd=plant.root, env=plant.environment, stdout=subprocess.PIPE, text=True)
+    assert started.stdout is not None
+    told = "".join(iter(started.stdout.readline, "Ctrl-C stops everything.\n"))
+    assert "Prefect is at      http://127.0.0.1:" in told
+    assert len(processes_in(plant.root)) >= 4, "itself, the server and two workers"
+    started.send_signal(sign)
+    wait_for(lambda: started.poll() is not None and not processes_in(plant.root), "all processes end")

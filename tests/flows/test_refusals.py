@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.csv
 import pytest
 
 from tests.conftest import Workspace
@@ -14,12 +16,12 @@ SECRET = "Quetzalcoatl-4711"
 @pytest.fixture(scope="module")
 def private(plant: Workspace) -> Workspace:
     """Two private populations beside the default: one with a small cap, one with a record that breaks its schema."""
-    table = clinic.records(400).to_pandas()
-    broken = table.astype({"age": "object"})
-    broken.loc[17, "age"] = SECRET
-    for name, frame in (("clinic", table), ("broken", broken)):
+    table = clinic.records(400)
+    ages = [str(age) for age in table["age"].to_pylist()]
+    broken = table.set_column(0, "age", pa.array([*ages[:17], SECRET, *ages[18:]]))
+    for name, records in (("clinic", table), ("broken", broken)):
         (plant.root / f"data/schemas/{name}.yaml").write_text(clinic.SCHEMA.replace("name: clinic", f"name: {name}"))
-        frame.to_csv(plant.home / f"{name}.csv", index=False)
+        pa.csv.write_csv(records, plant.home / f"{name}.csv")
         plant.run("airlock", "add", str(plant.home / f"{name}.csv"), "--name", name, "--epsilon", "1", "--delta", "1e-5")
     return plant
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib
 from datetime import datetime
+from pathlib import Path
+
+import pytest
 
 from tests.conftest import Workspace
+from tests.open.browser import MISSING, Browser
 from tests.support.station import Station, wait_for
 
 
@@ -53,3 +57,25 @@ def test_two_runs_at_once_queue(station: Station) -> None:
 
 def _time(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+@pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
+def test_the_servers_page_shows_a_run_and_what_it_made(station: Station, tmp_path: Path) -> None:
+    run = station.run("pipeline/on-demand")
+    assert station.end(run)["type"] == "COMPLETED", station.words()
+    shown = station.artifacts(run)
+    site = station.environment["PREFECT_API_URL"].removesuffix("/api")
+    browser = Browser(tmp_path / "profile")
+    try:
+        for page, words in {
+            f"/runs/flow-run/{run}": ["sensitive side", "open side", "Completed"],
+            f"/artifacts/artifact/{shown['boundary']['id']}": ["The boundary holds.", "could read sealed", "release"],
+            f"/artifacts/artifact/{shown['budget']['id']}": ["epsilon spent", "wdbc"],
+            f"/artifacts/artifact/{shown['metrics']['id']}": ["evaluate.accuracy"],
+            f"/artifacts/artifact/{shown['report']['id']}": ["report.html"],
+        }.items():
+            browser.visit(site + page)
+            seen = wait_for(lambda words=words: all(word in (text := browser.text()) for word in words) and text, f"{words} on {page}")
+            assert "Can't connect" not in seen
+    finally:
+        browser.close()

@@ -49,7 +49,14 @@ class Browser:
             return json.loads(answer.read())["value"]
 
     def open(self, page: Path) -> None:
-        self._call("POST", "/url", {"url": page.as_uri()})
+        self.visit(page.as_uri())
+
+    def visit(self, address: str) -> None:
+        self._call("POST", "/url", {"url": address})
+
+    def text(self) -> str:
+        """What a reader of the page sees."""
+        return str(self.run("return document.body.innerText"))
 
     def run(self, script: str) -> Any:
         """Run JavaScript in the page and return what it returns."""

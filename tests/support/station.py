@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 from flows import server
 
-PATIENCE = 240
+PATIENCE, RETRIES = 240, 20
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 # Faster than in production, so that tests do not wait for polls; nothing else differs from `make schedule`.
 FAST = {
@@ -62,12 +63,18 @@ class Station:
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self.environment["PREFECT_API_URL"] + path, data, {"Content-Type": "application/json"}, method=method
-        )
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            text = answer.read()
-        return json.loads(text) if text else None
+        address = self.environment["PREFECT_API_URL"] + path
+        request = urllib.request.Request(address, data, {"Content-Type": "application/json"}, method=method)
+        for _ in range(RETRIES):
+            try:
+                with urllib.request.urlopen(request, timeout=120) as answer:
+                    text = answer.read()
+                return json.loads(text) if text else None
+            except urllib.error.HTTPError as error:
+                if error.code != 503:
+                    raise AssertionError(f"{method} {path}: {error.code} {error.read().decode()}") from None
+                time.sleep(0.5)  # its database is busy: Prefect's own client tries again too
+        raise AssertionError(f"{method} {path}: the server stays busy")
 
     def deployment(self, name: str) -> dict[str, Any]:
         return dict(self.call("GET", f"/deployments/name/{name}"))
