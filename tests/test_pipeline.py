@@ -101,3 +101,48 @@ def test_without_a_holdout_there_is_a_model_and_no_score(finished: Workspace, ho
     finished.run("dvc", "repro")
     metrics = json.loads((finished.root / "data/metrics/evaluate.json").read_text())
     assert metrics["holdout"] == "none" and metrics["accuracy"] is None
+
+
+def add_private_table(workspace: Workspace, rows: int = 400) -> None:
+    """A private population whose outcome follows from its first column."""
+    lines = [f"{row % 100},{(row * 37) % 10},{'ill' if row % 100 > 50 else 'healthy'}" for row in range(rows)]
+    (workspace.home / "clinic.csv").write_text("age,marker,outcome\n" + "\n".join(lines) + "\n")
+    columns = [{"name": "age", "bounds": [0, 120]}, {"name": "marker", "bounds": [0, 10]}]
+    schema = {
+        "name": "clinic",
+        "description": "A private table.",
+        "kind": "tabular",
+        "public": False,
+        "confirmed": True,
+        "label": {"column": "outcome", "classes": ["healthy", "ill"]},
+        "columns": [{**column, "type": "number", "missing": "refuse", "why": "test"} for column in columns],
+    }
+    (workspace.root / "data/schemas/clinic.yaml").write_text(yaml.safe_dump(schema))
+    workspace.run("airlock", "add", str(workspace.home / "clinic.csv"), "--name", "clinic", "--epsilon", "5", "--delta", "1e-5")
+    workspace.edit("params.yaml", "dataset: wdbc ", "dataset: clinic ")
+    workspace.edit("params.yaml", "  epsilon: 1.0 ", "  epsilon: 3.0 ")
+
+
+def test_private_records_are_judged_only_by_a_release_of_its_own(workspace: Workspace) -> None:
+    add_private_table(workspace)
+    workspace.edit("params.yaml", "  holdout: auto ", "  holdout: private ")
+    workspace.run("dvc", "repro")
+    metrics = json.loads((workspace.root / "data/metrics/evaluate.json").read_text())
+    assert metrics["accuracy"] is None and metrics["reference_accuracy"] is None
+    for door in ("holdout", "reference"):
+        assert json.loads((workspace.root / f"data/released/{door}/release.json").read_text())["mechanism"] == "none"
+    before = history(workspace)
+    workspace.run("dvc", "repro", "owner/dvc.yaml")
+    assert len(json.loads(history(workspace))) > len(json.loads(before)), "judging is charged"
+    judged = json.loads((workspace.root / "data/released/evaluation/release.json").read_text())
+    assert judged["proven"]["epsilon"] <= 0.5 and judged["n"] > 0
+    assert workspace.run("airlock", "audit").returncode == 0
+
+
+def test_a_pipeline_that_would_not_fit_releases_nothing_at_all(workspace: Workspace) -> None:
+    add_private_table(workspace)
+    workspace.run("airlock", "budget", "set", "clinic", "--epsilon", "0.1", "--delta", "1e-5", "--why", "test", "--who", "owner")
+    workspace.run("airlock", "run", "ingest")
+    done = workspace.run("airlock", "run", "relevance", check=False)
+    assert done.returncode == 1 and "clinic" in done.stderr and "0.1" in done.stderr
+    assert not (workspace.root / "data/released").exists()
