@@ -72,9 +72,10 @@ class UnitRange(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """Into [0, 1] for every training record, so that Lemma 5's bound on the coefficients applies."""
         if self.training:
-            least, greatest = hidden.detach().amin(0), hidden.detach().amax(0)
-            self.least.lerp_(least, self.momentum)
-            self.greatest.lerp_(greatest, self.momentum)
+            # Gradients go through both ends: a common shift of a unit changes nothing, and must not be learned.
+            least, greatest = hidden.amin(0), hidden.amax(0)
+            self.least.lerp_(least.detach(), self.momentum)
+            self.greatest.lerp_(greatest.detach(), self.momentum)
         else:
             least, greatest = self.least, self.greatest
         return ((hidden - least) / (greatest - least).clamp_min(1e-6)).clamp(0, 1)
@@ -90,7 +91,8 @@ class Adlm(nn.Module):
         plan = layout(shape)
         self.first, self.body, width = _hidden(shape, plan, bound=True)
         self.register_buffer("bias", torch.zeros(plan.first or plan.maps[0]))
-        self.last = nn.Sequential(nn.Linear(width, plan.hidden), nn.ReLU(), UnitRange(plan.hidden))
+        # Rescaling to [0, 1] bounds the last hidden layer; a rectifier before it would only leave units without a gradient.
+        self.last = nn.Sequential(nn.Linear(width, plan.hidden), UnitRange(plan.hidden))
         self.outputs = nn.Linear(plan.hidden, classes, bias=False)
 
     def forward(self, records: Tensor) -> Tensor:
