@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +15,6 @@ from stages.boundary.trees import Tree, Workspace, graph_of
 from stages.bundle import LEDGER
 from stages.bundle.extract import Extract, read
 
-METRICS = "data/metrics"
 NAMES = {False: "real.json", True: "scratch.json"}
 
 
@@ -64,11 +62,6 @@ class Contents:
     def extracts(self) -> dict[bool, Extract]:
         """Ledgers, by whether they are scratch."""
         return {scratch: read(path) for scratch, name in NAMES.items() if (path := self.root / LEDGER / name).exists()}
-
-    @property
-    def metrics(self) -> dict[str, Any]:
-        """The figures that open stages left, by file."""
-        return {f"{METRICS}/{file.name}": json.loads(file.read_text()) for file in sorted((self.root / METRICS).glob("*.json"))}
 
     def stages(self, zone: str) -> list[zones.Stage]:
         """The stages of a room that were run, each after those that it builds on."""

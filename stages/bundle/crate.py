@@ -49,6 +49,22 @@ def describe(contents: Contents, facts: Mapping[str, Any]) -> dict[str, Any]:
     return document
 
 
+def describe_collection(root: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata document of several bundles in one file; each has its own inside."""
+    from rocrate.rocrate import ROCrate
+
+    crate = ROCrate(version="1.1")
+    for name, path in walk(root):
+        crate.add_file(path, name, properties={"name": name, "encodingFormat": _type(path), "contentSize": str(path.stat().st_size)})
+    top = crate.root_dataset
+    top["name"], top["datePublished"] = f"Airlock bundles of {facts['project']}", facts["committed"]
+    top["description"] = "Each file in runs/ is a Workflow Run Crate. Check them with `airlock verify`, without the records."
+    top["license"] = "https://www.apache.org/licenses/LICENSE-2.0"
+    document: dict[str, Any] = crate.metadata.generate()
+    document["@graph"].sort(key=lambda entity: entity["@id"])
+    return document
+
+
 def _add(crate: Any, entity: str, kind: str | list[str], **properties: Any) -> Any:
     from rocrate.model.contextentity import ContextEntity  # type: ignore[import-untyped]
 

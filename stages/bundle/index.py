@@ -41,9 +41,15 @@ def read(root: Path) -> dict[str, Any]:
     if not verify(bytes.fromhex(key), canonical_json(body), signature):
         raise BundleError(f"{INDEX} was changed: its signature is wrong")
     _check_files(root, body["files"])
-    if (root / receipts.PINNED).read_text().split()[:1] != [key]:
-        raise BundleError(f"{INDEX} is not signed by the owner's key, the first in {receipts.PINNED}")
     return dict(body)
+
+
+def owner_problem(root: Path, key: str) -> str:
+    """Why `key` is not the one that the receipts below `root` name as the owner's, or nothing."""
+    pinned = root / receipts.PINNED
+    if not pinned.exists():
+        return f"{receipts.PINNED} is missing: nothing says whose receipts these are"
+    return "" if pinned.read_text().split()[:1] == [key] else f"{INDEX} is not signed by the owner's key, the first in {receipts.PINNED}"
 
 
 def _check_files(root: Path, listed: Mapping[str, str]) -> None:
@@ -55,5 +61,3 @@ def _check_files(root: Path, listed: Mapping[str, str]) -> None:
             raise BundleError(f"{name} was changed after the bundle was made")
     if added := sorted(found.keys() - listed.keys()):
         raise BundleError(f"{added[0]} was added to the bundle")
-    if receipts.PINNED not in listed:
-        raise BundleError(f"{receipts.PINNED} is missing: nothing says whose receipts these are")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from stages.boundary.broker import open_ledger
 from stages.boundary.home import Project, project
 from stages.boundary.keys import Keyring
 from stages.boundary.trees import Commit, Tree, graph_of, pipelines
-from stages.bundle import CRATE, LEDGER, README, attestations, check, container, crate, extract, index
+from stages.bundle import CRATE, LEDGER, README, RUNS, attestations, check, container, crate, extract, index
 from stages.bundle.contents import NAMES, Contents, made_in
 from stages.bundle.sources import Cache, resolve, write_blobs
 from stages.errors import BundleError, KeysError, LedgerError
@@ -69,6 +69,29 @@ def make(workspace: Path, output: Path, *, rev: str = "HEAD") -> dict[str, Any]:
         index.write(root, facts, keyring.signer)
         _check(Contents(root), commit)
         output.parent.mkdir(parents=True, exist_ok=True)
+        container.pack(root, output)
+    return facts
+
+
+def make_collection(workspace: Path, output: Path, revs: Sequence[str]) -> dict[str, Any]:
+    """Write the bundles of several commits into one file, such as the rows of a paper's table. Returns the signed facts."""
+    place = project(workspace)
+    signer = Keyring.load(place).signer
+    with tempfile.TemporaryDirectory(prefix="airlock-bundle-") as temporary:
+        root = Path(temporary)
+        made = []
+        for number, rev in enumerate(revs, start=1):
+            commit, _ = resolve(workspace, rev)
+            made.append(make(workspace, root / RUNS / f"{number:02}-{commit[:12]}.zip", rev=commit))
+        facts = {
+            "project": place.id,
+            "commits": [one["commit"] for one in made],
+            "committed": max(one["committed"] for one in made),
+            "airlock": made[0]["airlock"],
+        }
+        (root / README).write_text(Path(__file__).with_name("collection.md").read_text().format(**facts))
+        (root / CRATE).write_text(json.dumps(crate.describe_collection(root, facts), indent=1, sort_keys=True) + "\n")
+        index.write(root, facts, signer)
         container.pack(root, output)
     return facts
 

@@ -7,63 +7,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from stages.boundary.home import Project, project
 from stages.boundary.keys import Keyring
-from stages.bundle import books, check, comparison, container, index, rerun
+from stages.bundle import RUNS, books, check, comparison, container, index, rerun
 from stages.bundle.contents import Contents
 from stages.bundle.rerun import Agreement
+from stages.bundle.results import result
+from stages.bundle.verdict import Options, Verdict
 from stages.errors import AirlockError, InputError, KeysError
 
+__all__ = ["Options", "Verdict", "verify"]
+
 Tell = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What to check, and how far.
-
-    Attributes:
-        quick: run nothing again.
-        installed_code: run the installed Airlock's stages instead of the bundle's.
-        records: the owner's workspace, to make the releases again too.
-        key: the owner's public key in hexadecimal, if the reader knows it.
-    """
-
-    quick: bool = False
-    installed_code: bool = False
-    records: Path | None = None
-    key: str | None = None
-
-
-@dataclass(frozen=True)
-class Step:
-    """One row of the summary."""
-
-    name: str
-    holds: bool
-    words: str
-
-
-@dataclass
-class Verdict:
-    """Everything that was found. The bundle verifies if there is no problem."""
-
-    facts: dict[str, Any] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    guarantees: list[books.Recomputed] = field(default_factory=list)
-    agreements: list[Agreement] = field(default_factory=list)
-    metrics: dict[str, Any] = field(default_factory=dict)
-    hidden: int = 0
-
-    def note(self, name: str, words: str, problems: Iterable[str] = ()) -> None:
-        """Add a step and what it found."""
-        found = list(problems)
-        self.steps.append(Step(name, not found, found[0] if found else words))
-        self.problems += found
 
 
 def verify(bundle: Path, options: Options, *, tell: Tell = lambda label, done, total: None) -> Verdict:
@@ -72,25 +30,38 @@ def verify(bundle: Path, options: Options, *, tell: Tell = lambda label, done, t
     Raises:
         InputError: there is no such file, or a newer Airlock made it.
     """
-    verdict, total = Verdict(), len(check.CHECKS) + 1
+    verdict = Verdict()
     with tempfile.TemporaryDirectory(prefix="airlock-verify-") as temporary:
         root, aside = Path(temporary) / "bundle", Path(temporary) / "aside"
         root.mkdir()
         aside.mkdir()
-        contents = Contents(root)
-        tell("bytes and signature", 0, total)
-        verdict.note(
-            "bytes", "every byte is signed by the owner's key", _collect(lambda: _open(bundle, root, verdict, options), InputError)
-        )
-        for done, (name, (problems, words)) in enumerate(check.CHECKS.items(), start=1):
-            if not verdict.problems:
-                tell(name, done, total)
-                verdict.note(name, words, _collect(lambda problems=problems: problems(contents)))  # type: ignore[misc]
-        if not verdict.problems:
-            verdict.guarantees, verdict.metrics = books.recompute(contents), contents.metrics
-            verdict.hidden = sum(len(extract.entries) - len(extract.visible) for extract in contents.extracts.values())
-            _run_again(contents, aside, options, verdict, tell)
+        tell("bytes and signature", 0, len(check.CHECKS) + 1)
+        found = _collect(lambda: _open(bundle, root, verdict, options), InputError)
+        verdict.note("bytes", "every byte is signed by the owner's key", found)
+        if runs := sorted((root / RUNS).glob("*.zip")):
+            _check_runs(runs, verdict, options, tell)
+        else:
+            _check_one(Contents(root), aside, verdict, options, tell)
     return verdict
+
+
+def _check_runs(runs: list[Path], verdict: Verdict, options: Options, tell: Tell) -> None:
+    """Each bundle of a collection, all signed by the key that signed the collection."""
+    for run in runs:
+        if not verdict.problems:
+            verdict.take(run.stem, verify(run, replace(options, key=verdict.facts["key"]), tell=tell))
+
+
+def _check_one(contents: Contents, aside: Path, verdict: Verdict, options: Options, tell: Tell) -> None:
+    for done, (name, (problems, words)) in enumerate(check.CHECKS.items(), start=1):
+        if not verdict.problems:
+            tell(name, done, len(check.CHECKS) + 1)
+            verdict.note(name, words, _collect(lambda problems=problems: problems(contents)))  # type: ignore[misc]
+    if not verdict.problems:
+        verdict.guarantees = books.recompute(contents)
+        verdict.results = [row for row in (result(contents, str(verdict.facts["commit"])),) if row]
+        verdict.hidden = sum(len(extract.entries) - len(extract.visible) for extract in contents.extracts.values())
+        _run_again(contents, aside, options, verdict, tell)
 
 
 def _open(bundle: Path, root: Path, verdict: Verdict, options: Options) -> Iterator[str]:
@@ -98,7 +69,9 @@ def _open(bundle: Path, root: Path, verdict: Verdict, options: Options) -> Itera
     facts = index.read(root)
     verdict.facts = {name: value for name, value in facts.items() if name != "files"}
     if options.key and options.key != facts["key"]:
-        yield f"the bundle is signed by the key {facts['key']}, not by the one that you named"
+        yield f"the bundle is signed by the key {facts['key']}, not by {options.key}"
+    if not (root / RUNS).is_dir() and (problem := index.owner_problem(root, facts["key"])):
+        yield problem
 
 
 def _collect(problems: Callable[[], Iterable[str]], *questions: type[AirlockError]) -> list[str]:

@@ -8,7 +8,7 @@ import typer
 
 
 def command(
-    rev: str = typer.Option("HEAD", "--rev", help="The commit to bundle."),
+    rev: list[str] = typer.Option(["HEAD"], "--rev", help="The commit to bundle; several make one file of several bundles."),
     output: Path = typer.Option(None, "--output", "-o", help="The file to write; airlock-COMMIT.zip by default."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
@@ -24,11 +24,12 @@ def command(
     from stages.bundle.sources import resolve
 
     workspace = Path.cwd()
-    target = output or workspace / f"airlock-{resolve(workspace, rev)[0][:12]}.zip"
+    target = output or workspace / f"airlock-{resolve(workspace, rev[-1])[0][:12]}.zip"
     with Console(stderr=True).status("collecting, checking and signing"):
-        facts = pack.make(workspace, target, rev=rev)
+        facts = pack.make(workspace, target, rev=rev[0]) if len(rev) == 1 else pack.make_collection(workspace, target, rev)
     size = target.stat().st_size
     if as_json:
         typer.echo(json.dumps({"bundle": str(target), "bytes": size, **facts}, indent=1))
     else:
-        typer.echo(f"{target}: commit {facts['commit'][:12]}, {size / 1e6:.1f} MB. Anyone can check it: airlock verify {target.name}")
+        commits = ", ".join(commit[:12] for commit in facts.get("commits") or [facts["commit"]])
+        typer.echo(f"{target}: {commits}, {size / 1e6:.1f} MB. Anyone can check it: airlock verify {target.name}")

@@ -75,17 +75,18 @@ def _document(bundle: Path, verdict: Verdict, options: Options) -> dict[str, Any
             {"out": one.out, "mechanism": one.mechanism, "stated": one.stated.to_json(), "recomputed": _figure(one.epsilon)}
             for one in verdict.guarantees
         ],
-        "metrics": verdict.metrics,
+        "results": [{**asdict(one), "proven": _figure(one.proven), "claimed": _figure(one.claimed)} for one in verdict.results],
         "hidden_ledger_entries": verdict.hidden,
         "run_again": _code(options),
         "agreements": [asdict(one) for one in verdict.agreements],
     }
 
 
-def _figure(epsilon: float) -> float | str:
+def _figure(epsilon: float | None) -> float | str | None:
+    """As JSON, which has no infinity."""
     import math
 
-    return epsilon if math.isfinite(epsilon) else "infinity"
+    return "infinity" if epsilon is not None and math.isinf(epsilon) else epsilon
 
 
 def _show(bundle: Path, verdict: Verdict, options: Options) -> None:
@@ -93,14 +94,14 @@ def _show(bundle: Path, verdict: Verdict, options: Options) -> None:
     from rich.table import Table
 
     console = Console(highlight=False)
-    table = Table("", "check", "what was found", title=f"{bundle.name}, commit {str(verdict.facts.get('commit', 'unknown'))[:12]}")
+    table = Table("", "check", "what was found", title=bundle.name)
     for step in verdict.steps:
         table.add_row("[green]✓[/green]" if step.holds else "[red]✗[/red]", step.name, step.words)
     console.print(table)
     if verdict.guarantees:
         console.print(_guarantees(verdict))
-    for line in _results(verdict):
-        console.print(line)
+    if verdict.results:
+        console.print(_results(verdict))
     if verdict.facts:
         console.print(f"Signed by {verdict.facts['key']}. Run again: {_code(options)}.")
     if verdict.hidden:
@@ -108,13 +109,15 @@ def _show(bundle: Path, verdict: Verdict, options: Options) -> None:
     console.print("[bold red]It does not verify.[/bold red]" if verdict.problems else "[bold green]It verifies.[/bold green]")
 
 
-def _results(verdict: Verdict) -> list[str]:
-    found = verdict.metrics.get("data/metrics/evaluate.json") or {}
-    if found.get("accuracy") is None:
-        return []
-    reference = found.get("reference_accuracy")
-    beside = f", {reference:.4f} without privacy" if reference is not None else ""
-    return [f"Accuracy {found['accuracy']:.4f} on {found.get('records')} {found.get('holdout')} records{beside}."]
+def _results(verdict: Verdict) -> Any:
+    from rich.table import Table
+
+    from stages.bundle.results import HEADINGS
+
+    table = Table(*HEADINGS, title="Results")
+    for one in verdict.results:
+        table.add_row(*one.cells())
+    return table
 
 
 def _guarantees(verdict: Verdict) -> Any:

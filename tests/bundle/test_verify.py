@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from stages.bundle import container
+from stages.bundle import container, index
 from stages.bundle.verify import Options, verify
 from stages.errors import InputError
 from tests.bundle.conftest import Submission
@@ -194,9 +194,9 @@ def test_a_bundle_of_a_newer_format_is_a_wrong_question(submission: Submission, 
 
     (tmp_path / "out").mkdir()
     container.unpack(submission.bundle, tmp_path / "out")
-    index = tmp_path / "out/bundle.json"
-    body = json.loads(index.read_text())["body"] | {"format": 99}
-    index.write_text(json.dumps({"body": body, "signature": submission.signer.sign(canonical_json(body)).hex()}))
+    listed = tmp_path / "out/bundle.json"
+    body = json.loads(listed.read_text())["body"] | {"format": 99}
+    listed.write_text(json.dumps({"body": body, "signature": submission.signer.sign(canonical_json(body)).hex()}))
     container.pack(tmp_path / "out", tmp_path / "newer.zip")
     with pytest.raises(InputError, match="newer"):
         verify(tmp_path / "newer.zip", QUICK)
@@ -206,3 +206,25 @@ def test_it_leaves_no_folder_behind(submission: Submission, tmp_path: Path, monk
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     verify(submission.bundle, QUICK)
     assert os.listdir(tmp_path) == []
+
+
+def test_several_commits_in_one_file_are_checked_one_by_one(submission: Submission, tmp_path: Path) -> None:
+    paper = tmp_path / "paper.zip"
+    commit = submission.workspace.run("git", "rev-parse", "HEAD").stdout.strip()
+    submission.workspace.run("airlock", "bundle", "--rev", commit, "--rev", "HEAD", "--output", str(paper))
+    verdict = verify(paper, QUICK)
+    assert verdict.problems == [] and [one.commit for one in verdict.results] == [commit, commit]
+    (result, _) = verdict.results
+    assert (result.data, result.mechanism, result.passes) == ("wdbc", "coefficients", 2) and (result.accuracy or 0) > 0.8
+
+    (tmp_path / "out").mkdir()
+    container.unpack(paper, tmp_path / "out")
+    run = sorted((tmp_path / "out/runs").glob("*.zip"))[1]
+    other = forge(submission.bundle, tmp_path / "other.zip", submission.signer, edit_json(RELEASE, understate), deep=True)
+    run.write_bytes(other.read_bytes())
+    container.pack(tmp_path / "out", paper)
+    assert verify(paper, QUICK).problems == [f"runs/{run.name} was changed after the bundle was made"]
+    index.write(tmp_path / "out", {"project": "p", "commits": [commit, commit], "committed": "", "airlock": ""}, submission.signer)
+    container.pack(tmp_path / "out", paper)
+    (problem,) = verify(paper, QUICK).problems
+    assert problem.startswith(f"{run.stem}: ") and "does not follow" in problem
