@@ -285,4 +285,4 @@ def targets(params: Params, facts: Facts, *, factor: float = 1.0, release: dict[
     """What an attack can go for."""
     from stages.release.adlm_targets import targets_of
 
-    return targets_of(resolve(params, facts), factor=factor, release=release)
+    return targets_of(resolve(params, facts), delta=params.release.delta, factor=factor, release=release)

@@ -1,35 +1,38 @@
-"""What an attack on AdLM and ILM goes for: the inputs of one record, its label, and a batch that shares its noise."""
+"""What an attack on AdLM and ILM goes for: the inputs of one record, its label, both together, and a batch that shares its noise."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stages.privacy import accounting, events, laws
 from stages.privacy.attacks import Target
 from stages.release.adlm import Recipe, laplaces
 
 TARGET_PIXELS, TARGET_VALUE = 100, 0.7
+Scales = NDArray[np.float64]
 
 
-def targets_of(recipe: Recipe, *, factor: float, release: dict[str, Any] | None) -> list[Target]:
+def targets_of(recipe: Recipe, *, delta: float, factor: float, release: dict[str, Any] | None) -> list[Target]:
     """One target for each thing that the paper says is private.
 
     Args:
         recipe: the reading under attack.
+        delta: for the whole record, where even shares have a better proof than the pure one.
         factor: noise drawn, as a part of the noise that is accounted for.
         release: tensors of a release, whose scales tell how AdLM shared its budget; without them the shares are even.
     """
     if recipe.options.noise == "batch":
         return [_shared_batch(recipe, factor)]
-    return [_inputs(recipe, factor, release), _labels(recipe, factor)]
-
-
-def _inputs(recipe: Recipe, factor: float, release: dict[str, Any] | None) -> Target:
     scales = np.full(recipe.features, recipe.input_scale)
     if release is not None and "scales" in release:
         scales = np.asarray(release["scales"], dtype=np.float64)
+    return [_inputs(recipe, factor, scales), _labels(recipe, factor), _record(recipe, factor, scales, delta)]
+
+
+def _inputs(recipe: Recipe, factor: float, scales: Scales) -> Target:
     ranges = np.full(recipe.features, recipe.span)
     law = laws.laplace_box(ranges, scales, name="perturbed inputs of one record", factor=factor)
     return Target(law, _claim(recipe, 1), float((ranges / scales).sum()))
@@ -42,6 +45,18 @@ def _labels(recipe: Recipe, factor: float) -> Target:
         np.ones(moved), np.full(moved, recipe.label_scale), name="perturbed label of one record", pair=pair, factor=factor
     )
     return Target(law, _claim(recipe, 2), recipe.label_epsilon)
+
+
+def _record(recipe: Recipe, factor: float, scales: Scales, delta: float) -> Target:
+    """Inputs and label together: the whole of what is released about a record, relevance left out."""
+    ranges = np.concatenate([np.full(recipe.features, recipe.span), np.ones(recipe.moved_labels)])
+    both = np.concatenate([scales, np.full(recipe.moved_labels, recipe.label_scale)])
+    claims = _claim(recipe, 1), _claim(recipe, 2)
+    claimed = None if claims[0] is None or claims[1] is None else claims[0] + claims[1]
+    law = laws.laplace_box(ranges, both, name="inputs and label of one record", pair="a null record, or the brightest", factor=factor)
+    if recipe.adaptive:
+        return Target(law, claimed, recipe.input_epsilon + recipe.label_epsilon)
+    return Target(law, claimed, even_epsilon(recipe, delta), delta)
 
 
 def _shared_batch(recipe: Recipe, factor: float) -> Target:

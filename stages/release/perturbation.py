@@ -27,7 +27,7 @@ FINE = 2**16
 GRIDS = {"image": 255, "tabular": FINE}
 # A little more noise than the proofs ask for, against the rounding of scales and shares.
 ABOVE = 1 + 1e-9
-SMALLEST_SHARE = 1e-6
+SMALLEST_SHARE = 1e-4
 
 
 class Keyed:

@@ -173,7 +173,10 @@ def test_attacks_find_the_published_readings_and_spare_the_sound_ones() -> None:
     assert published[0].claimed == pytest.approx(0.5)
     assert published[0].proven == pytest.approx(72)
     assert 5 < found.epsilon <= 72
-    for target in ilm.targets(params("ilm"), facts((30,), 400, 2)):
-        assert attacks.measure(target.law, NumpySampler(0), trials=20_000, delta=target.delta).epsilon <= target.proven
+    record = ilm.targets(params("ilm"), facts((30,), 400, 2))[2]
+    faulty = ilm.targets(params("ilm"), facts((30,), 400, 2), factor=0.5)[2]
+    assert record.proven == pytest.approx(1.0, rel=0.01)
+    assert 0.7 < attacks.measure(record.law, NumpySampler(0), trials=200_000, delta=1e-5).epsilon <= record.proven
+    assert attacks.measure(faulty.law, NumpySampler(0), trials=50_000, delta=1e-5).epsilon > faulty.proven
     batch = adlm.targets(params("adlm", preset="authors-code"), MNIST)[0]
     assert attacks.measure(batch.law, NumpySampler(0), trials=20_000).epsilon > 8
