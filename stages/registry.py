@@ -27,6 +27,8 @@ MECHANISMS = {
     "adlm": "adlm",
     "ilm": "ilm",
     "dp-sgd": "dp_sgd",
+    "optimized-noise": "optimized_noise",
+    "ellipsoid-noise": "ellipsoid_noise",
 }
 
 

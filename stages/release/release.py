@@ -54,6 +54,9 @@ def make(room: Room, facts: Facts, folder: Path, release_id: str) -> dict[str, A
     given: dict[str, Any] = {"key": room.keys[f"noise:{RELEASE}"], "release_id": release_id, "weights": released_weights(room)}
     if room.connection:
         given["connection"] = room.connection
+    if getattr(mechanism, "INTERACTIVE", False):
+        given["tick"] = lambda done, total: room.send({"kind": "progress", "label": "step", "done": done, "total": total})
+        given["checkpoint"] = room.paths.get("checkpoint")
     with open_sealed(room, "train") as reader:
         tensors, details = mechanism.make(room.params, facts, reader, **given)
     save_tensors(folder / TENSORS, tensors)

@@ -1,0 +1,215 @@
+"""`optimized-noise`: Xiang, Yang and Li, Algorithm 1, as published; an interactive mechanism whose release is the model.
+
+The paper can be read in several ways, each a different mechanism, and each an option:
+
+    solution   isotropic    the optimum of Eq. 10, which is the same noise for every parameter, whatever w is (stages/privacy/minimax.py)
+               alternating  what the paper's solver of Eq. 11 returns; it depends on w, the mean gradient of all raw records
+               frozen       the minimiser for one Delta instead of all, also from w
+    noise      lot          clipped sums get the noise, that is alpha / |B| on the average (the only reading that can train)
+               average      standard deviation from alpha on the average itself, as the proof of Theorem 1 has it
+    order      lambda of Eq. 9, which the paper does not give; infinity asks for the least noise
+
+|B| is the expected size of a sample, which is public. Sensitivity of the clipped sum: alpha under zero-out, 2 alpha under replace-one. The
+isotropic readings are Poisson-sampled Gaussian steps and proven by privacy loss distributions, at more than the claimed epsilon
+(docs/errata/optimized-noise.md). With noise shaped by raw gradients nothing finite is proven: public data only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from stages.errors import ParamsError
+from stages.params import Params, Section, check
+from stages.privacy import minimax
+from stages.privacy.guarantees import Guarantee
+from stages.privacy.plan import Facts, Plan
+from stages.release import dp_sgd, gradients, steps
+from stages.release.steps import State, Tick, silent
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+NAME, VERSION, INTERACTIVE = "optimized-noise", 1, True
+ARGUMENT = "MECHANISMS.md 3b: Poisson-sampled Gaussian steps, composed by privacy loss distributions"
+FLAW = "the noise of every step is shaped by the raw mean gradient of all records, used without noise"
+SEED = 0
+
+
+class Options(Section):
+    """release.options of `optimized-noise`. None means the preset's value, or dp-sgd's where there is no preset.
+
+    Attributes:
+        solution, noise, order: see above; order null is infinity.
+        batch: expected size of a sample, the paper's lot. clip: alpha.
+    """
+
+    preset: Literal["paper-mnist", "paper-cifar10"] | None = None
+    solution: Literal["isotropic", "alternating", "frozen"] = "isotropic"
+    noise: Literal["lot", "average"] = "lot"
+    order: float | None = Field(None, gt=0)
+    model: Literal["auto", "opacus-cnn", "perceptron", "linear"] = "auto"
+    epochs: float | None = Field(None, gt=0)
+    batch: int | None = Field(None, ge=1)
+    clip: float | None = Field(None, gt=0)
+    learning_rate: float = Field(0.5, gt=0)
+
+
+PRESETS: dict[str | None, dict[str, Any]] = {
+    None: {"epochs": 10, "clip": 1.0},
+    "paper-mnist": {"epochs": 30, "batch": 1000, "clip": 4.0},
+    "paper-cifar10": {"epochs": 30, "batch": 1000, "clip": 0.2},
+}
+"""Table I; the number of iterations for CIFAR-10 is not in the paper."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One reading on one data set.
+
+    Attributes:
+        bound: tau of Eq. 10b.
+        deviation: of the isotropic noise on the sum.
+        reach: sensitivity of the sum in units of alpha.
+    """
+
+    options: Options
+    model: str
+    schedule: gradients.Schedule
+    alpha: float
+    bound: float
+    reach: int
+
+    @property
+    def deviation(self) -> float:
+        return minimax.isotropic(self.alpha, self.bound) * (self.schedule.batch if self.options.noise == "average" else 1.0)
+
+    @property
+    def multiplier(self) -> float:
+        """Noise over sensitivity, of the isotropic readings."""
+        return self.deviation / (self.alpha * self.reach)
+
+    @property
+    def flaw(self) -> str:
+        return "" if self.options.solution == "isotropic" else FLAW
+
+    def event(self) -> dict[str, Any]:
+        return steps.sampled(self.schedule.rate, self.schedule.steps, self.multiplier)
+
+
+def resolve(params: Params, facts: Facts) -> Recipe:
+    """Settle the reading and what Eq. 12 gives each step."""
+    steps.check_unit(params, NAME)
+    given = check(Options, params.release.options, "params.yaml: release.options")
+    options = given.model_copy(update={name: value for name, value in PRESETS[given.preset].items() if getattr(given, name) is None})
+    release, model = params.release, dp_sgd_model(options.model, facts)
+    batch = min(options.batch or max(16, min(1024, facts.n // 100)), facts.n)
+    rate, count = batch / facts.n, max(1, round((options.epochs or 1) * facts.n / batch))
+    epsilon, delta = minimax.step_budget(release.epsilon, release.delta, rate=rate, steps=count)
+    bound = minimax.tau(epsilon, delta, options.order or math.inf)
+    if bound <= 0:
+        least = math.ceil(minimax.least_order(epsilon, delta)) + 1
+        raise ParamsError(f"params.yaml: release.options.order must be at least {least} here, or null for infinity (tau is not positive)")
+    schedule = gradients.Schedule(rate, count, rate * facts.n, options.learning_rate)
+    return Recipe(options, model, schedule, options.clip or 1.0, bound, 2 if release.neighbours == "replace-one" else 1)
+
+
+def dp_sgd_model(wanted: str, facts: Facts) -> str:
+    """The network that dp-sgd would take, so that the two compare."""
+    if wanted == "opacus-cnn" and facts.kind != "image":
+        raise ParamsError("params.yaml: release.options.model 'opacus-cnn' is for images: use perceptron or linear")
+    return {"image": "opacus-cnn", "tabular": "linear"}[facts.kind] if wanted == "auto" else wanted
+
+
+def plan(params: Params, facts: Facts) -> Plan:
+    """Claimed (Theorem 1) and proven guarantee of one reading."""
+    recipe, release = resolve(params, facts), params.release
+    claimed = Guarantee("claimed", "record", release.neighbours, release.epsilon, release.delta, argument="Xiang et al., Theorem 1")
+    parameters = {"epsilon": release.epsilon, "delta": release.delta, "network": recipe.model, **recipe.options.model_dump(mode="json")}
+    reads = recipe.schedule.steps * (2 if recipe.flaw else 1)
+    proven = _proven(recipe, params)
+    return Plan(NAME, VERSION, parameters, reads, proven, claimed, interactive=True, public_only=bool(recipe.flaw))
+
+
+def _proven(recipe: Recipe, params: Params) -> Guarantee:
+    near, delta = params.release.neighbours, params.release.delta
+    if recipe.flaw:
+        return Guarantee("proven", "record", near, math.inf, 0.0, argument=ARGUMENT, reason=recipe.flaw, arithmetic="idealised")
+    event, sensitivity = recipe.event(), f"L2 {recipe.alpha * recipe.reach:g} a step"
+    epsilon = steps.price(event, delta, near)
+    return Guarantee(
+        "proven", "record", near, epsilon, delta, event=event, sensitivity=sensitivity, argument=ARGUMENT, arithmetic="idealised"
+    )
+
+
+class Published(gradients.Noise):
+    """Clipping to alpha, and the noise of line 5; `weights` is filled at every step where the reading wants it."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe, self.weights = recipe, np.zeros(0)
+        self._sizes: list[int] = []
+
+    def start(self, sizes: list[int]) -> State:
+        self._sizes = sizes
+        return {}
+
+    def axes(self, state: State) -> Tensor:
+        import torch
+
+        return torch.full((len(self._sizes),), self.recipe.alpha)
+
+    def scale(self, state: State) -> Tensor:
+        import torch
+
+        recipe = self.recipe
+        if not recipe.flaw:
+            return torch.full((sum(self._sizes),), recipe.deviation)
+        solve = minimax.alternate if recipe.options.solution == "alternating" else minimax.frozen
+        units = recipe.deviation / minimax.isotropic(recipe.alpha, recipe.bound)
+        return torch.from_numpy(units * solve(self.weights, recipe.alpha, recipe.bound)).float()
+
+
+def make(
+    params: Params,
+    facts: Facts,
+    reader: Any,
+    *,
+    key: bytes,
+    release_id: str,
+    weights: Any = None,
+    checkpoint: Path | None = None,
+    tick: Tick = silent,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Train as Algorithm 1 does, and release the last iterate."""
+    from stages.models.networks import build
+
+    recipe = resolve(params, facts)
+    # The twin has no hooks for clipping.
+    network, twin = (build(recipe.model, facts.shape, len(facts.labels), seed=SEED) for _ in range(2))
+    data, way = dp_sgd.load(reader, facts), Published(recipe)
+
+    def peek() -> None:
+        if recipe.flaw:
+            twin.load_state_dict(network.state_dict())
+            way.weights = mean_gradient(twin, data)
+
+    gradients.descend(network, data, way, recipe.schedule, steps.Keyed(key, release_id), checkpoint=checkpoint, tick=tick, peek=peek)
+    details = {"network": recipe.model, "n": facts.n, "steps": recipe.schedule.steps, "multiplier": recipe.multiplier}
+    return gradients.tensors_of(network), details
+
+
+def mean_gradient(network: nn.Module, data: dp_sgd.Data) -> Any:
+    """Line 3: w, from all raw records."""
+    import torch
+
+    parameters, rows = list(network.parameters()), torch.nonzero(data.labels >= 0).flatten()
+    total = torch.zeros(sum(parameter.numel() for parameter in parameters))
+    for piece in torch.split(rows, 1024):
+        loss = torch.nn.functional.cross_entropy(network(data.scaled(piece)), data.labels[piece], reduction="sum")
+        total += torch.cat([one.reshape(-1) for one in torch.autograd.grad(loss, parameters)])
+    return total.double().numpy() / max(len(data.labels), 1)
