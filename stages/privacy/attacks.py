@@ -28,7 +28,7 @@ CANDIDATES = 256
 CHUNK = 2**17
 # Thresholds are chosen by what their bound would be at this confidence: a stricter one than is asked for, or else the choice would
 # go to the luckiest count in the far tail.
-CHOOSING = 0.999
+CHOOSING = 0.9999
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Law:
         pair: the two neighbours, in words.
         score: (sampler, runs, present) -> log likelihood ratio of each run, or any other score that is larger when present.
         draws: noise draws in one run.
+        together: runs that are best scored at once.
         shift: every score is a Gaussian whose mean alone depends on the input, so a bound on the shift is a bound on epsilon.
     """
 
@@ -47,6 +48,7 @@ class Law:
     pair: str
     score: Callable[[Sampler, int, bool], Scores]
     draws: int = 1
+    together: int = 1
     shift: bool = False
 
 
@@ -164,7 +166,7 @@ def measure(
 
 def _play(law: Law, sampler: Sampler, trials: int, present: bool, tick: Tick, part: int) -> Scores:
     """Scores of `trials` runs, a chunk at a time; the whole attack is four such parts."""
-    scores, step = np.empty(trials), max(1, CHUNK // law.draws)
+    scores, step = np.empty(trials), max(law.together, CHUNK // law.draws)
     for start in range(0, trials, step):
         tick(part * trials + start, 4 * trials)
         runs = min(step, trials - start)

@@ -81,3 +81,16 @@ class NumpySampler:
 
     def sample(self, rate: float, shape: Shape) -> NDArray[np.bool_]:
         return self._generator.random(shape) < rate
+
+    def clipped_sum(self, reach: float, count: int, factor: float, runs: int) -> Array:
+        """Sums of `count` values clip(L - reach, -reach, reach), L Laplace of scale 2 factor; only what is inside is drawn.
+
+        Half of the L are below 0 and end at -reach, a part e^(-reach/factor) of the others is above 2 reach and ends at reach.
+        """
+        beyond = np.exp(-reach / factor)
+        positive = self._generator.binomial(count, 0.5, runs)
+        high = self._generator.binomial(positive, beyond)
+        inside = positive - high
+        values = -2 * factor * np.log1p(-self._generator.random(int(inside.sum())) * (1 - beyond)) - reach
+        sums = np.bincount(np.repeat(np.arange(runs), inside), weights=values, minlength=runs)
+        return np.asarray(sums + reach * (high - (count - positive)), dtype=np.float64)
