@@ -29,7 +29,9 @@ def from_class_statistics(tensors: Tensors, scales: Mapping[str, float]) -> Scor
     noise = ((scales["classes"] / LIMIT) ** 2 / counts).sum() / n
     between = ((means - mean) ** 2 * counts).sum(axis=1) / n - noise
     total = tensors["squares"] / n / LIMIT**2 - mean[:, 0] ** 2
-    scores: Scores = np.maximum(between, 0.0) / np.maximum(total, np.median(total) / 10)
+    # Below its own noise a variance says nothing; dividing by it would make a feature look important by chance.
+    least = scales["squares"] / n / LIMIT**2
+    scores: Scores = np.maximum(between, 0.0) / np.maximum(total, least)
     return scores
 
 

@@ -26,6 +26,14 @@ def parameters(mode: str, **release: Any) -> Params:
     return Params.model_validate({"relevance": {"mode": mode, "share": 0.2}, "release": {"epsilon": 8.0, **release}})
 
 
+@pytest.mark.parametrize("mode", ["statistics", "lrp"])
+@pytest.mark.parametrize("epsilon", [0.001, 0.05, 8.0])
+def test_weights_are_positive_and_finite_at_any_noise_level(tmp_path: Path, mode: str, epsilon: float) -> None:
+    found = run(tmp_path, *informative(300), mode, 2, epsilon)
+    assert np.isfinite(found["weights"]).all()
+    assert found["weights"].min() > 0
+
+
 def informative(n: int) -> tuple[np.ndarray, np.ndarray]:
     """Five columns, of which only the second tells the class."""
     random = np.random.default_rng(0)
@@ -35,8 +43,8 @@ def informative(n: int) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-def run(folder: Path, x: np.ndarray, y: np.ndarray, mode: str, classes: int) -> dict[str, np.ndarray]:
-    known, params = facts(x, classes), parameters(mode)
+def run(folder: Path, x: np.ndarray, y: np.ndarray, mode: str, classes: int, epsilon: float = 8.0) -> dict[str, np.ndarray]:
+    known, params = facts(x, classes), parameters(mode, epsilon=epsilon)
     (folder / "sealed").mkdir()
     seal(folder / "sealed", x, y, rows=256)
     room = Room(
