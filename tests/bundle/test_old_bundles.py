@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from stages.bundle import FORMAT
+from stages.bundle.results import markdown
 from stages.bundle.verify import Options, verify
 
 DATA = Path(__file__).parents[1] / "data"
@@ -16,4 +17,10 @@ DATA = Path(__file__).parents[1] / "data"
 def test_a_bundle_of_every_format_verifies(number: int) -> None:
     verdict = verify(DATA / f"bundle-v{number}.zip", Options(quick=True))
     assert verdict.problems == [] and verdict.facts["format"] == number
-    assert len(verdict.guarantees) == 3
+    assert len(verdict.guarantees) == 9
+
+
+def test_every_figure_of_the_worked_example_is_in_its_bundle() -> None:
+    verdict = verify(DATA / "bundle-v1.zip", Options(quick=True))
+    assert verdict.problems == [] and len(verdict.results) == 3
+    assert markdown(verdict.results) in (DATA.parents[1] / "docs/submissions.md").read_text()

@@ -158,6 +158,21 @@ def test_a_model_that_does_not_follow_from_the_release_is_found(submission: Subm
     assert code == 1 and "stage 'train' run again on the same kind of machine made another 'data/model'" in err
 
 
+def test_code_in_a_bundle_runs_behind_the_wall_only(submission: Submission, tmp_path: Path) -> None:
+    mark, code = tmp_path / "escaped", "import contextlib, pathlib, sys\nsys.stderr.write('imported ')\n"
+    code += f"with contextlib.suppress(OSError):\n    pathlib.Path({str(mark)!r}).touch()\n"
+    forged = forge(
+        submission.bundle, tmp_path / "forged.zip", submission.signer, lambda folder: _append(folder / "stages/__init__.py", code)
+    )
+    _, out, err = clean(submission, tmp_path / "home", "verify", str(forged), "--json")
+    assert "imported" in err, "the code of the bundle was not run at all"
+    assert json.loads(out)["verifies"] and not mark.exists()
+
+
+def _append(file: Path, text: str) -> None:
+    file.write_text(file.read_text() + text)
+
+
 def test_the_owner_makes_every_release_again_without_a_charge(submission: Submission, tmp_path: Path) -> None:
     workspace = submission.workspace
     before = workspace.run("airlock", "budget", "history", "--json").stdout
