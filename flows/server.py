@@ -43,6 +43,9 @@ def settings(home: Path, port: int, workspace: Path, base: Mapping[str, str] = o
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         # Leases in files: a limit that was held when the server was killed is freed after its restart.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+        # A busy machine must not turn a locked database into a failed run.
+        "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
+        "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",
         "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
         "PREFECT_CLI_PROMPT": "false",
         "DO_NOT_TRACK": "1",

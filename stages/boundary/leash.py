@@ -1,14 +1,16 @@
 """Commands that cannot outlive the process that started them.
 
-The kernel clears a parent-death signal on fork, so every link of a chain asks for it anew: a flow starts `dvc` on a leash,
-`airlock run` takes its own, and the sandbox's processes die with the broker. A SIGKILL anywhere ends everything below it.
+The kernel clears a parent-death signal on fork, so every link of a chain has its own: a flow starts `dvc` on a leash, `airlock run`
+(there may be a shell in between) watches `dvc`, and the sandbox's processes die with the broker. A SIGKILL anywhere ends everything below it.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 from stages.boundary.kernel import PR_SET_PDEATHSIG, prctl
@@ -22,21 +24,20 @@ def leashed(command: Sequence[str]) -> list[str]:
 
 
 def hold() -> None:
-    """Die with the process above. Does nothing where no leash was asked for (a shell that is closed may leave its jobs running)."""
+    """Die with the leashed process above. Does nothing where there is none (a terminal that is closed may leave its jobs running)."""
     holder = os.environ.get(HOLDER)
     if not holder:
         return
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if not _alive(int(holder)):
-        sys.exit(128 + signal.SIGKILL)
-
-
-def _alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
+        above = os.pidfd_open(int(holder))
     except ProcessLookupError:
-        return False
-    return True
+        sys.exit(128 + signal.SIGKILL)
+    threading.Thread(target=_follow, args=(above,), daemon=True).start()
+
+
+def _follow(above: int) -> None:
+    select.select([above], [], [])
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import pytest
 from stages.boundary import manifest
 from stages.boundary.ledger import Ledger
 from tests.conftest import Workspace
-from tests.support.station import Station, processes_in, processes_of, wait_for
+from tests.support.station import Station, below, command_of, processes_in, processes_of, wait_for
 
 
 def ledger_of(plant: Workspace) -> Ledger:
@@ -27,15 +27,17 @@ def pending(plant: Workspace) -> int:
     return len(ids["reserve"] - ids["commit"])
 
 
-def start_release(station: Station, plant: Workspace, epsilon: float) -> tuple[str, int]:
-    """Ask for a new release; come back with the run and the process of the release stage, stopped in its middle."""
+def start_release(station: Station, plant: Workspace, epsilon: float) -> tuple[str, list[int]]:
+    """Ask for a new release; come back with the run and its confined process, stopped in the middle of its work."""
     assert pending(plant) == 0
     run = station.run("pipeline/on-demand", overrides={"release.epsilon": epsilon})
     wait_for(lambda: pending(plant), "the reservation")
-    (broker,) = [pid for pid, command in processes_of(run).items() if "airlock run release" in command]
-    os.kill(broker, signal.SIGSTOP)
+    brokers = {pid for pid, command in processes_of(run).items() if "airlock run release" in command}
+    confined = wait_for(lambda: [pid for pid in below(brokers) if "stages.boundary.enter" in command_of(pid)], "the stage behind the wall")
+    for pid in confined:
+        os.kill(pid, signal.SIGSTOP)
     assert pending(plant) == 1
-    return run, broker
+    return run, confined
 
 
 def check_whole(plant: Workspace) -> None:
@@ -46,10 +48,10 @@ def check_whole(plant: Workspace) -> None:
 
 
 def test_a_killed_flow_takes_everything_with_it(station: Station, plant: Workspace) -> None:
-    run, _ = start_release(station, plant, 0.71)
+    run, confined = start_release(station, plant, 0.71)
     (engine,) = [pid for pid, command in processes_of(run).items() if "prefect.engine" in command]
     os.kill(engine, signal.SIGKILL)
-    wait_for(lambda: not processes_of(run), "all its processes end")
+    wait_for(lambda: not processes_of(run) and not any(command_of(pid) for pid in confined), "all its processes end")
     assert pending(plant) == 1
     check_whole(plant)
     assert station.end(run)["type"] == "CRASHED"
@@ -62,9 +64,10 @@ def test_a_killed_flow_takes_everything_with_it(station: Station, plant: Workspa
 
 @pytest.mark.stress
 def test_a_killed_server_costs_the_report_and_not_the_release(station: Station, plant: Workspace) -> None:
-    run, broker = start_release(station, plant, 0.72)
+    run, confined = start_release(station, plant, 0.72)
     station.server.kill()
-    os.kill(broker, signal.SIGCONT)
+    for pid in confined:
+        os.kill(pid, signal.SIGCONT)
     wait_for(lambda: all("prefect.engine" in command for command in processes_of(run).values()), "dvc and the stage end")
     check_whole(plant)
     station.start()

@@ -112,13 +112,36 @@ class Station:
         return "\n".join(path.read_text(errors="replace")[-3000:] for path in self.folder.glob("*.log"))
 
 
+def command_of(pid: int) -> str:
+    """The command of a process; empty when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def below(above: set[int]) -> set[int]:
+    """Children, grandchildren and so on of some processes, across namespaces."""
+    parents = {}
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit():
+                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found: set[int] = set()
+    while fresh := {pid for pid, parent in parents.items() if parent in above | found} - found:
+        found |= fresh
+    return found
+
+
 def processes_of(run: str) -> dict[int, str]:
     """Every process that carries a flow run's id in its environment, and its command."""
     found = {}
     for folder in Path("/proc").iterdir():
         try:
             if folder.name.isdigit() and f"PREFECT__FLOW_RUN_ID={run}".encode() in (folder / "environ").read_bytes().split(b"\0"):
-                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                found[int(folder.name)] = command_of(int(folder.name))
         except OSError:
             continue  # it has ended meanwhile, or is not ours
     return found
