@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 Shape = tuple[int, ...]
+MANY = 64
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,10 @@ class Contrast(nn.Module):
 
 
 class UnitRange(nn.Module):
-    """(h - least) / (greatest - least) of every unit, over the batch while training; afterwards over what training saw last."""
+    """(h - least) / (greatest - least) of every unit over the batch, as published: while training and when predicting many records.
+
+    Training saw noisy inputs and prediction sees clean ones, so the ends that training kept fit badly; they are for a few records only.
+    """
 
     least: Tensor
     greatest: Tensor
@@ -71,13 +76,13 @@ class UnitRange(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Into [0, 1] for every training record, so that Lemma 5's bound on the coefficients applies."""
-        if self.training:
+        least, greatest = self.least, self.greatest
+        if self.training or len(hidden) >= MANY:
             # Gradients go through both ends: a common shift of a unit changes nothing, and must not be learned.
             least, greatest = hidden.amin(0), hidden.amax(0)
+        if self.training:
             self.least.lerp_(least.detach(), self.momentum)
             self.greatest.lerp_(greatest.detach(), self.momentum)
-        else:
-            least, greatest = self.least, self.greatest
         return ((hidden - least) / (greatest - least).clamp_min(1e-6)).clamp(0, 1)
 
 
@@ -97,7 +102,7 @@ class Adlm(nn.Module):
 
     def forward(self, records: Tensor) -> Tensor:
         """Scores of a batch of records in their encoded shape."""
-        affine = self.first(_channels_first(records))
+        affine = self.first(channels_first(records))
         affine = affine + self.bias.reshape(1, -1, *[1] * (affine.ndim - 2))
         scores: Tensor = self.outputs(self.last(self.body(affine)))
         return scores
@@ -112,7 +117,7 @@ class Ordered(nn.Module):
 
     def forward(self, records: Tensor) -> Tensor:
         """Scores of a batch of records in their encoded shape."""
-        scores: Tensor = self.layers(_channels_first(records))
+        scores: Tensor = self.layers(channels_first(records))
         return scores
 
 
@@ -141,6 +146,17 @@ def linear(shape: Shape, classes: int) -> Ordered:
     return Ordered(nn.Sequential(nn.Flatten(), nn.Linear(_size(shape), classes)))
 
 
+def softplus(hidden: Shape, shape: Shape, classes: int) -> Ordered:
+    """DP-MAC's classifier: no biases, softplus between the layers."""
+    return _dense((_size(shape), *hidden, classes))
+
+
+def autoencoder(hidden: Shape, shape: Shape, classes: int) -> Ordered:
+    """DP-MAC's autoencoder: no biases, softplus after every layer; it has the record for its target and no classes."""
+    dense = _dense((_size(shape), *hidden, _size(shape)))
+    return Ordered(dense.layers.append(nn.Softplus()))
+
+
 NETWORKS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "adlm": Adlm,
     "pretraining": pretraining,
@@ -148,12 +164,17 @@ NETWORKS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "perceptron": perceptron,
     "linear": linear,
 }
+# Named with the widths of their hidden layers: softplus:300-100.
+LAYERED: dict[str, Callable[[Shape, Shape, int], nn.Module]] = {"softplus": softplus, "autoencoder": autoencoder}
 
 
 def build(name: str, shape: Shape, classes: int, *, seed: int) -> nn.Module:
     """A freshly initialised network; the seed is public, for nothing here depends on a record."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
+        kind, _, widths = name.partition(":")
+        if kind in LAYERED:
+            return LAYERED[kind](tuple(int(width) for width in widths.split("-") if width), tuple(shape), classes)
         return NETWORKS[name](tuple(shape), classes)
 
 
@@ -171,9 +192,16 @@ def _hidden(shape: Shape, plan: Layout, *, bound: bool) -> tuple[nn.Module, nn.S
     return layers[0], nn.Sequential(*layers[1:]), _width(nn.Sequential(*layers), shape)
 
 
+def _dense(sizes: Shape) -> Ordered:
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inputs, outputs in pairwise(sizes):
+        layers += [nn.Linear(inputs, outputs, bias=False), nn.Softplus()]
+    return Ordered(nn.Sequential(*layers[:-1]))
+
+
 def _width(layers: nn.Sequential, shape: Shape) -> int:
     with torch.no_grad():
-        return int(layers(_channels_first(torch.zeros(1, *shape))).shape[1])
+        return int(layers(channels_first(torch.zeros(1, *shape))).shape[1])
 
 
 def _size(shape: Shape) -> int:
@@ -183,6 +211,6 @@ def _size(shape: Shape) -> int:
     return size
 
 
-def _channels_first(records: Tensor) -> Tensor:
+def channels_first(records: Tensor) -> Tensor:
     """Images come as (n, height, width, channels); tables stay as they are."""
     return records.permute(0, 3, 1, 2) if records.ndim == 4 else records
