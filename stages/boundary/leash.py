@@ -1,7 +1,7 @@
 """Commands that cannot outlive the process that started them.
 
 The kernel clears a parent-death signal on fork, so every link of a chain has its own: a flow starts `dvc` on a leash, `airlock run`
-(there may be a shell in between) watches `dvc`, and the sandbox's processes die with the broker. A SIGKILL anywhere ends everything below it.
+(there may be a shell in between) watches `dvc`, and the sandbox's processes die with the broker. SIGKILL anywhere ends all below.
 """
 
 from __future__ import annotations
