@@ -76,6 +76,7 @@ def _option(text: str) -> tuple[str, Any]:
 def facts_of(workspace: Path, like: str) -> Facts:
     """Public facts: of the sealed records here, or of MNIST."""
     path = workspace / "data/sealed/meta.json"
+    _one_of("--like", like, ("auto", "sealed", "mnist"))
     if like == "mnist" or (like == "auto" and not path.exists()):
         return MNIST_LIKE
     from stages.boundary.seal import facts_of as read
@@ -103,8 +104,14 @@ def targets_of(params: Params, facts: Facts, *, factor: float = 1.0, release: Ma
 
 def sampler_of(wanted: str, target: Target, seed: int) -> Sampler:
     """The release's own generator where it is quick enough."""
+    _one_of("--sampler", wanted, ("auto", "airlock", "numpy"))
     own = wanted == "airlock" or (wanted == "auto" and target.law.draws <= OWN_DRAWS)
     return OwnSampler(seed) if own else NumpySampler(seed)
+
+
+def _one_of(option: str, value: str, values: tuple[str, ...]) -> None:
+    if value not in values:
+        raise InputError(f"{option} {value} is not known: use {', '.join(values[:-1])} or {values[-1]}")
 
 
 def attack(target: Target, *, trials: int, confidence: float, seed: int, sampler: str, tick: Callable[[int, int], None]) -> Verdict:

@@ -53,6 +53,8 @@ def test_missing_sealed_records_are_one_clear_line(tmp_path: Path) -> None:
     assert attack.facts_of(tmp_path, "auto").shape == (28, 28, 1)
     with pytest.raises(InputError, match="--like mnist"):
         attack.facts_of(tmp_path, "sealed")
+    with pytest.raises(InputError, match="auto, sealed or mnist"):
+        attack.facts_of(tmp_path, "imagenet")
 
 
 def test_command_prints_json_saves_and_tells_by_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
