@@ -127,7 +127,7 @@ def given(params: Params, workspace: Path, file: Path, *, seed: int, runs: int) 
     from stages.tables import open_table
 
     schema = load_schema(workspace / f"data/schemas/{params.dataset}.yaml")
-    parts = [encode(batch, schema) for batch in open_table(file).batches(list(schema.sources))]
+    parts = [encode(batch, schema) for batch in open_table(file).batches([*schema.sources, schema.label.column])]
     records, labels = np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts])
     shape, names = tuple(encoded_shape(schema)), tuple(str(name) for name in schema.label.classes)
     facts = Facts("attack", True, schema.kind, len(labels), 0, shape, names, schema="", fingerprint="", features=schema.features)

@@ -89,6 +89,20 @@ def test_the_release_itself_is_attacked_by_a_learned_score() -> None:
     assert 1.5 < found[40.0] <= 40
 
 
+def test_given_records_follow_the_schema(tmp_path: Path) -> None:
+    from sklearn.datasets import load_breast_cancer
+
+    from stages.schema import load_schema
+
+    schema, wdbc = load_schema(ROOT / "data/schemas/wdbc.yaml"), load_breast_cancer()
+    lines = [",".join([*(column.name for column in schema.columns), schema.label.column])]
+    lines += [",".join([*map(str, wdbc.data[row]), list(schema.label.classes)[wdbc.target[row]]]) for row in range(5)]
+    (tmp_path / "five.csv").write_text("\n".join(lines) + "\n")
+    target = attack.given(params("coefficients"), ROOT, tmp_path / "five.csv", seed=0, runs=3)
+    assert target.proven <= 1.0
+    assert target.law.draws > 900
+
+
 def test_canaries_stay_below_the_proof_and_see_missing_noise() -> None:
     asked = params("dp-sgd", epochs=5, batch=100, learning_rate=2.0)
     sound = canary_audit.run(asked, canaries=500, seed=0, confidence=0.95)
