@@ -68,7 +68,7 @@ def test_the_servers_page_shows_a_run_and_what_it_made(station: Station, tmp_pat
     browser = Browser(tmp_path / "profile")
     try:
         for page, words in {
-            f"/runs/flow-run/{run}": ["sensitive side", "open side", "Completed"],
+            f"/runs/flow-run/{run}": ["Completed", "Task runs", "on-demand"],
             f"/artifacts/artifact/{shown['boundary']['id']}": ["The boundary holds.", "could read sealed", "release"],
             f"/artifacts/artifact/{shown['budget']['id']}": ["epsilon spent", "wdbc"],
             f"/artifacts/artifact/{shown['metrics']['id']}": ["evaluate.accuracy"],
