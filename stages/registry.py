@@ -29,6 +29,7 @@ MECHANISMS = {
     "dp-sgd": "dp_sgd",
     "optimized-noise": "optimized_noise",
     "ellipsoid-noise": "ellipsoid_noise",
+    "dp-mac": "dp_mac",
 }
 
 

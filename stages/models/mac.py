@@ -1,0 +1,129 @@
+"""The method of auxiliary coordinates (Carreira-Perpinan and Wang 2014) as DP-MAC uses it: layers without biases, softplus, mu = 1.
+
+Layer k has weights W_k (inputs x outputs) and an objective of its own, E_k(W_k) = 1/2 |z_k - softplus(z_{k-1} W_k)|^2 for each
+record; the last one fits the record itself (an autoencoder) or its label, 1/2 sum_h [softplus(a_h) - y_h a_h] (App. G). Everything here
+is done record by record: no row of an answer depends on another record.
+
+With v = z_{k-1} and a = w_h . v, both objectives have the gradient e_h v and the Hessian s_h v v^T in w_h. So the coefficients of the
+second-order expansion at w, b_h = (e_h - s_h a) v and C_h = s_h / 2 v v^T, are outer products, and their norms over all h are
+|v| |e - s a| and |v|^2 |s| / 2. To first order b_h = e_h v, and there is no C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Weights = Sequence[Tensor]
+Task = Literal["classify", "reconstruct"]
+Order = Literal[1, 2]
+FIRST_MOMENT, SECOND_MOMENT, TINY = 0.9, 0.999, 1e-8
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """How z is found: `steps` steps of Adam or plain descent, and a bound on the norm of each layer's z."""
+
+    steps: int
+    rate: float
+    bound: float
+    optimiser: Literal["adam", "sgd"] = "adam"
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """One layer's coefficients of a batch, factored: inputs z_{k-1}, b = inputs x linear, C = curvature / 2 x inputs x inputs.
+
+    Attributes:
+        inputs: (records, inputs). linear: (records, outputs). curvature: (records, outputs), or None to first order.
+    """
+
+    inputs: Tensor
+    linear: Tensor
+    curvature: Tensor | None
+
+    def norms(self) -> list[Tensor]:
+        """Of every record's b (and C), in Frobenius norm over the whole layer."""
+        size = self.inputs.norm(dim=1)
+        found = [size * self.linear.norm(dim=1)]
+        return found if self.curvature is None else [*found, size**2 * self.curvature.norm(dim=1) / 2]
+
+    def clipped_sums(self, thresholds: Sequence[float]) -> list[Tensor]:
+        """Sums over the batch of b (inputs x outputs) and C (outputs x inputs x inputs), each record's clipped to its threshold."""
+        factors = [(limit / norm.clamp_min(1e-30)).clamp(max=1.0) for limit, norm in zip(thresholds, self.norms(), strict=True)]
+        sums = [(self.inputs * factors[0][:, None]).T @ self.linear]
+        if self.curvature is not None:
+            sums.append(torch.einsum("nh,ni,nj->hij", self.curvature * factors[1][:, None] / 2, self.inputs, self.inputs))
+        return sums
+
+
+def derivatives(activation: Tensor, target: Tensor, *, logistic: bool) -> tuple[Tensor, Tensor]:
+    """e and s: first and second derivative of a unit's objective in its activation a."""
+    slope = torch.sigmoid(activation)
+    bend = slope * (1 - slope)
+    if logistic:
+        return (slope - target) / 2, bend / 2
+    miss = functional.softplus(activation) - target
+    return miss * slope, miss * bend + slope**2
+
+
+def find_coordinates(weights: Weights, records: Tensor, targets: Tensor, how: Coordinates, *, task: Task) -> list[Tensor]:
+    """z_1 .. z_K of every record: from the forward pass, downhill on E_o + sum E_k (Eq. 2)."""
+    z = forward(weights, records, how.bound)
+    first, second = [torch.zeros_like(one) for one in z], [torch.zeros_like(one) for one in z]
+    for step in range(1, how.steps + 1):
+        for k, slope in enumerate(coordinate_gradients(weights, records, targets, z, task=task)):
+            if how.optimiser == "adam":
+                slope = adam(slope, first[k], second[k], step)
+            z[k] = shorten(z[k] - how.rate * slope, how.bound)
+    return z
+
+
+def forward(weights: Weights, records: Tensor, bound: float) -> list[Tensor]:
+    """Hidden activations, each layer's norm at most `bound`."""
+    z: list[Tensor] = []
+    for weight in weights[:-1]:
+        z.append(shorten(functional.softplus((z[-1] if z else records) @ weight), bound))
+    return z
+
+
+def coordinate_gradients(weights: Weights, records: Tensor, targets: Tensor, z: Sequence[Tensor], *, task: Task) -> list[Tensor]:
+    """Of Eq. 2 in every z_k: its own layer's miss, and what the next layer's objective asks of it."""
+    inputs, wanted = [records, *z], [*z, targets]
+    active = [given @ weight for given, weight in zip(inputs, weights, strict=True)]
+    slopes = []
+    for k in range(1, len(weights)):
+        last = k == len(weights) - 1
+        above, _ = derivatives(active[k], wanted[k], logistic=last and task == "classify")
+        slopes.append(z[k - 1] - functional.softplus(active[k - 1]) + above @ weights[k].T)
+    return slopes
+
+
+def coefficients(
+    weights: Weights, records: Tensor, targets: Tensor, z: Sequence[Tensor], *, task: Task, order: Order
+) -> list[Coefficients]:
+    """Of every layer's objective, expanded at `weights`."""
+    found, inputs, wanted = [], [records, *z], [*z, targets]
+    for k, weight in enumerate(weights):
+        active = inputs[k] @ weight
+        slope, bend = derivatives(active, wanted[k], logistic=task == "classify" and k == len(weights) - 1)
+        found.append(Coefficients(inputs[k], slope if order == 1 else slope - bend * active, bend if order == 2 else None))
+    return found
+
+
+def adam(slope: Tensor, first: Tensor, second: Tensor, step: int) -> Tensor:
+    """Adam's direction; the two running means are changed in place. Every element for itself, so records stay apart."""
+    first.lerp_(slope, 1 - FIRST_MOMENT)
+    second.lerp_(slope**2, 1 - SECOND_MOMENT)
+    return (first / (1 - FIRST_MOMENT**step)) / ((second / (1 - SECOND_MOMENT**step)).sqrt() + TINY)
+
+
+def shorten(rows: Tensor, bound: float) -> Tensor:
+    """Rows of norm at most `bound`."""
+    short: Tensor = rows * (bound / rows.norm(dim=1, keepdim=True).clamp_min(1e-30)).clamp(max=1.0)
+    return short
