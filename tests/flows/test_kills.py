@@ -88,5 +88,8 @@ def test_the_local_schedule_leaves_nothing_behind(plant: Workspace, sign: signal
     told = "".join(iter(started.stdout.readline, "Ctrl-C stops everything.\n"))
     assert "Prefect is at      http://127.0.0.1:" in told
     assert len(processes_in(plant.root)) >= 4, "itself, the server and two workers"
+    address = next(word for word in told.split() if word.startswith("PREFECT_API_URL="))
+    plant.run("env", address, "prefect", "deployment", "run", "pipeline/on-demand")
+    wait_for(lambda: any("prefect.engine" in command_of(pid) for pid in processes_in(plant.root)), "a run under way")
     started.send_signal(sign)
     wait_for(lambda: started.poll() is not None and not processes_in(plant.root), "all processes end")
