@@ -47,7 +47,7 @@ def reproduce(workspace: Path, stages: Sequence[str], tell: Tell, *, confidentia
 
 def exchange(workspace: Path, direction: str, tell: Tell) -> None:
     """`dvc push` or `dvc pull` of what was released; the remote of sealed data is never named here."""
-    _run(["dvc", direction, "--remote", "released"], workspace, tell, confidential=False)
+    _run(["dvc", direction, "--remote", "released", *stages_of(workspace, "release", "open")], workspace, tell, confidential=False)
 
 
 def _run(command: Sequence[str], workspace: Path, tell: Tell, *, confidential: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -30,7 +31,9 @@ def main() -> None:
                 client.create_work_pool(WorkPoolCreate(name=name, type="process", description=description))
         if SWEEP in sys.argv:
             sweep(client)
-    done = subprocess.run(["prefect", "--no-prompt", "deploy", "--all"], capture_output=True, text=True, check=False)
+    # Prefect fills in what it finds in the environment; the worker's folder is to stay a question, for each worker to answer.
+    environment = {name: value for name, value in os.environ.items() if name != "AIRLOCK_WORKSPACE"}
+    done = subprocess.run(["prefect", "--no-prompt", "deploy", "--all"], env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"prefect deploy failed in {Path.cwd().name}: {done.stdout}{done.stderr}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from prefect import flow
+from prefect import flow, get_run_logger
 from prefect.concurrency.sync import concurrency
 
 from flows import overrides as parameters
@@ -30,7 +30,7 @@ def training(overrides: dict[str, Any] | None = None, pull: bool = True) -> None
     parameters.merged(workspace, changes)
     with concurrency(LIMITS[OPEN], strict=True, lease_duration=LEASE_SECONDS, raise_on_lease_renewal_failure=False):
         if pull:
-            exchange(workspace, "pull", print)
+            exchange(workspace, "pull", get_run_logger().info)
         parameters.write(workspace, changes)
         learn(workspace)
         show_results(workspace)
