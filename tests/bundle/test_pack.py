@@ -48,7 +48,15 @@ def test_the_same_commit_gives_the_same_bytes_although_work_went_on(finished: Wo
     assert missing.returncode == 2 and "dvc pull -r released" in missing.stderr
 
 
-def test_a_commit_whose_boundary_does_not_hold_is_not_bundled(finished: Workspace) -> None:
+def test_what_would_not_verify_is_not_written(finished: Workspace, tmp_path: Path) -> None:
+    stranger = finished.run("airlock", "bundle", check=False, environment={"AIRLOCK_HOME": str(tmp_path / "elsewhere")})
+    assert stranger.returncode == 2 and "key" in stranger.stderr
+
+    (finished.root / "stages/open/train.py").open("a").write("# changed\n")
+    finished.commit("Change the code without running it")
+    refused = finished.run("airlock", "bundle", check=False)
+    assert refused.returncode == 1 and "another 'stages/open'" in refused.stderr
+
     finished.edit("dvc.yaml", "meta: {zone: open}", "meta: {}")
     finished.commit("Break the zones")
     refused = finished.run("airlock", "bundle", check=False)
@@ -56,22 +64,9 @@ def test_a_commit_whose_boundary_does_not_hold_is_not_bundled(finished: Workspac
     assert not list(finished.root.glob("*.zip"))
 
 
-def test_code_that_changed_since_the_run_is_not_bundled(finished: Workspace) -> None:
-    (finished.root / "stages/open/train.py").open("a").write("# changed\n")
-    finished.commit("Change the code without running it")
-    refused = finished.run("airlock", "bundle", check=False)
-    assert refused.returncode == 1 and "another 'stages/open'" in refused.stderr
-
-
-def test_only_the_owner_makes_bundles(finished: Workspace, tmp_path: Path) -> None:
-    refused = finished.run("airlock", "bundle", check=False, environment={"AIRLOCK_HOME": str(tmp_path / "elsewhere")})
-    assert refused.returncode == 2 and "key" in refused.stderr
-
-
-def test_no_record_key_sealed_file_or_log_goes_in(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_private_bundle_holds_no_secret_and_its_release_is_made_again(workspace: Workspace, tmp_path: Path) -> None:
     numbers = plant(workspace)
     workspace.commit("Add the handle")
-    workspace.run("airlock", "data", "fetch", "wdbc")  # another population, in another ledger
     workspace.run("dvc", "repro")
     workspace.commit("Run")
     bundle = tmp_path / "private.zip"
@@ -97,8 +92,13 @@ def test_no_record_key_sealed_file_or_log_goes_in(workspace: Workspace, tmp_path
     checked = json.loads(workspace.run("airlock", "verify", str(bundle), "--json", "--installed-code", environment=elsewhere).stdout)
     assert checked["verifies"] and "with the installed code" in checked["run_again"]
     workspace.run("airlock", "keys", "rotate")  # its noise came from the generation before
-    remade = workspace.run("airlock", "verify", str(bundle), "--quick", "--with-records", "--json")
-    assert {one["stage"]: one["verdict"] for one in json.loads(remade.stdout)["agreements"]}["release"] == "bit-identical"
+    before = workspace.run("airlock", "budget", "history", "--json").stdout
+    remade = json.loads(workspace.run("airlock", "verify", str(bundle), "--quick", "--with-records", "--json").stdout)
+    assert [(one["stage"], one["verdict"]) for one in remade["agreements"]] == [
+        ("relevance", "it released nothing"),
+        ("release", "bit-identical"),
+    ]
+    assert workspace.run("airlock", "budget", "history", "--json").stdout == before, "it was charged"
 
 
 def test_attestations_are_plain_dsse(submission: Submission, tmp_path: Path) -> None:
