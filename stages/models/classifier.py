@@ -26,12 +26,17 @@ class NetworkModel(Model):
     network: str = ""
     state: Tensors = field(default_factory=dict)
 
+    @property
+    def reconstructs(self) -> bool:
+        """Its scores are records, not classes."""
+        return self.network.startswith("autoencoder")
+
     def logits(self, records: NDArray[Any]) -> NDArray[np.float64]:
         """Scores of encoded records, (n, classes), a batch at a time."""
         import torch
 
         module = self.module()
-        parts = [np.zeros((0, len(self.labels)))]
+        parts = [] if len(records) else [np.zeros((0, len(self.labels)))]
         with torch.no_grad():
             for start in range(0, len(records), BATCH):
                 parts.append(module(torch.from_numpy(scaled(records[start : start + BATCH]))).double().numpy())

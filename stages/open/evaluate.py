@@ -37,12 +37,30 @@ def main(room: Room) -> None:
 
 
 def judge(model: Model, file: Path) -> tuple[dict[str, Any], NDArray[np.int64]]:
-    """Accuracy, recall of each class and the confusion matrix (rows: actual) on encoded records."""
+    """Accuracy, recall of each class and the confusion matrix (rows: actual) on encoded records; of an autoencoder, its error."""
+    if getattr(model, "reconstructs", False):
+        return reconstruct(model, file), np.zeros((len(model.labels), len(model.labels)), np.int64)
     confusion = confuse(model, file)
     total, right = int(confusion.sum()), int(np.trace(confusion))
     support = confusion.sum(axis=1)
     recall = {label: (float(confusion[i, i] / support[i]) if support[i] else None) for i, label in enumerate(model.labels)}
     return {"accuracy": right / total if total else None, "records": total, "recall": recall, "confusion": confusion.tolist()}, confusion
+
+
+def reconstruct(model: Model, file: Path) -> dict[str, Any]:
+    """Mean over records of the squared error, summed over what a record holds (in [0, 1])."""
+    import pyarrow.parquet as pq
+
+    from stages.models.classifier import scaled
+
+    errors = [np.zeros(0)]
+    for batch in pq.ParquetFile(file).iter_batches(batch_size=4096):
+        encoded = unpack(batch, model.shape)
+        known = encoded.x[encoded.valid > 0]
+        wanted = np.moveaxis(scaled(known), -1, 1) if known.ndim == 4 else scaled(known)
+        errors.append(((model.logits(known) - wanted.reshape(len(known), -1)) ** 2).sum(axis=1))
+    found = np.concatenate(errors)
+    return {"accuracy": None, "mean_squared_error": float(found.mean()) if len(found) else None, "records": len(found)}
 
 
 def confuse(model: Model, file: Path) -> NDArray[np.int64]:

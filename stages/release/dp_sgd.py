@@ -232,7 +232,7 @@ class Clipped:
         import torch
 
         self._module.zero_grad()
-        losses = torch.nn.functional.cross_entropy(self._module(records), labels, reduction="none")
+        losses = self._losses(self._module(records), records, labels)
         torch.autograd.backward(losses.sum(), retain_graph=True)
         factors = self._module.get_clipping_coef()
         self._module.zero_grad()
@@ -242,6 +242,11 @@ class Clipped:
         flat = torch.cat([parameter.grad.reshape(-1) for parameter in self._parameters if parameter.grad is not None])
         self._module.zero_grad()
         return flat
+
+    def _losses(self, outputs: Tensor, records: Tensor, labels: Tensor) -> Tensor:
+        import torch
+
+        return torch.nn.functional.cross_entropy(outputs, labels, reduction="none")
 
     def remove(self) -> None:
         """Take the hooks off the network."""

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from stages import attack
 from stages.boundary import manifest
 from stages.errors import ParamsError
+from stages.open.evaluate import judge
 from stages.params import TrainParams
 from stages.privacy import accounting, events
 from stages.registry import mechanism
@@ -162,6 +163,26 @@ def test_training_learns_resumes_and_is_loaded(options: dict[str, Any], tmp_path
     test_records, test_labels = blobs(300, seed=1)
     assert (trained.model.predict(test_records) == test_labels).mean() > 0.8
     assert json.dumps(trained.metrics)
+
+
+def test_autoencoder_is_judged_by_its_error(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    random = np.random.default_rng(0)
+    images = (random.random((300, 4, 4, 3)) * 60 + np.arange(3) * 90).astype(np.uint8)  # channels differ
+    about, asked = facts((4, 4, 3), 300), params("dp-mac", **{**SMALL, "task": "reconstruct", "sigma": 0.8, "epochs": 30})
+    (tmp_path / "out").mkdir()
+    tensors, details = dp_mac.make(asked, about, batches(images, np.zeros(300, np.int32)), key=KEY, release_id="a")
+    data = {"kind": "image", "shape": [4, 4, 3], "labels": list(about.labels), "n": 300, "schema": about.schema}
+    manifest.write(tmp_path / "out", plan=dp_mac.plan(asked, about), facts=about, release_id="a", details={"data": data, **details})
+    model = mechanism("dp-mac", "open").train(TrainParams(), manifest.load(tmp_path / "out"), tensors).model
+    pq.write_table(pa.Table.from_batches(batches(images, np.zeros(300, np.int32))), tmp_path / "holdout.parquet")
+    metrics, confusion = judge(model, tmp_path / "holdout.parquet")
+    outputs = model.logits(images).reshape(-1, 3, 4, 4).transpose(0, 2, 3, 1)
+    assert metrics["mean_squared_error"] == pytest.approx(((outputs - images / 255) ** 2).sum(axis=(1, 2, 3)).mean(), rel=1e-5)
+    assert metrics["accuracy"] is None and metrics["records"] == 300 and confusion.sum() == 0
+    assert metrics["mean_squared_error"] < 0.5 * ((images / 255) ** 2).sum(axis=(1, 2, 3)).mean()
 
 
 def test_second_order_is_refused_where_it_does_not_fit() -> None:

@@ -1,0 +1,253 @@
+"""The interactive mechanisms: DP-MAC, optimized noise as published and sound, DP-SGD; and what a step in an ellipsoid costs.
+
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.interactive --only usps          one data set; all of it takes hours on two cores
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.interactive --records 6000 --epochs 2
+    python -m bench.interactive --overhead                                            a minute
+
+Public data in memory, the mechanisms themselves, no wall: what is measured is accuracy, or (autoencoders) the mean over test records of the
+squared error summed over pixels in [0, 1]. Every run is added to bench/results/interactive.json as soon as it ends; `airlock compare` makes
+the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import math
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.adlm import as_batches, read_mnist
+from stages.params import Params
+from stages.privacy.plan import Facts, Plan
+from stages.registry import mechanism
+
+RESULTS = Path(__file__).parent / "results" / "interactive.json"
+KEY = bytes(32)
+DELTA = 1e-5
+Images = tuple[NDArray[np.uint8], NDArray[np.int32]]
+# Harder et al., Table 1; Xiang et al., Sec. V.
+PAPER = {
+    ("mnist", "dp-mac"): {0.5: 0.91, 2.0: 0.95},
+    ("usps", "dp-mac"): {1.0: 19.0, 2.0: 14.0, 4.0: 12.7, 8.0: 12.0},
+    ("usps", "dp-sgd"): {1.0: 23.5, 2.0: 20.8, 4.0: 16.8, 8.0: 15.4},
+    ("mnist", "optimized-noise"): {0.05: 0.8519, 0.3: 0.8855, 1.0: 0.9469},
+    ("cifar10-jpeg", "optimized-noise"): {0.3: 0.7485, 1.0: 0.761},
+}
+PRESETS = {"mnist": "paper-mnist", "cifar10-jpeg": "paper-cifar10"}
+
+
+def read_usps(train: bool) -> Images:
+    """The paper's 5,000 training and 1,000 test images: the first 6,000 of the training file."""
+    path = Path(os.environ.get("AIRLOCK_DATA_HOME", "../shared/data")) / "usps/zip.train.gz"
+    with gzip.open(path, "rt") as lines:
+        rows = np.loadtxt(lines, max_rows=6000)[slice(0, 5000) if train else slice(5000, 6000)]
+    return np.rint((rows[:, 1:] + 1) * 127.5).astype(np.uint8).reshape(-1, 16, 16, 1), rows[:, 0].astype(np.int32)
+
+
+def read_cifar(train: bool) -> Images:
+    """Decoded images."""
+    import io
+
+    import pyarrow.parquet as pq
+    from PIL import Image
+
+    folder = Path(os.environ.get("AIRLOCK_DATA_HOME", "../shared/data")) / "cifar10-jpeg"
+    table = pq.read_table(folder / f"{'train' if train else 'test'}.parquet")
+    images = np.stack([np.asarray(Image.open(io.BytesIO(one)).convert("RGB")) for one in table["image_jpeg"].to_pylist()])
+    return images, table["label"].to_numpy().astype(np.int32)
+
+
+READERS = {"mnist": lambda train: read_mnist("train" if train else "t10k"), "usps": read_usps, "cifar10-jpeg": read_cifar}
+
+
+def cells() -> Iterator[dict[str, Any]]:
+    """One dictionary a run, the short ones first."""
+    for epsilon in (8.0, 4.0, 2.0, 1.0):
+        for options in ({}, {"sigma": "auto"}, {"sigma": "auto", "allocation": "sharp"}):
+            yield {"dataset": "usps", "mechanism": "dp-mac", "epsilon": epsilon, "options": {"preset": "paper-usps", **options}}
+        yield {"dataset": "usps", "mechanism": "dp-sgd", "epsilon": epsilon, "options": {"model": "autoencoder"}}
+    for dataset, epsilons in (("mnist", (0.05, 0.3, 1.0)), ("cifar10-jpeg", (0.3, 1.0))):
+        preset = PRESETS[dataset]
+        sound = {"epochs": 30, "batch": 1000, "clip": 4.0 if dataset == "mnist" else 0.2}
+        for epsilon in epsilons:
+            for solution in ("isotropic", "alternating"):
+                asked = {"preset": preset, "solution": solution}
+                yield {"dataset": dataset, "mechanism": "optimized-noise", "epsilon": epsilon, "options": asked}
+            for name in ("ellipsoid-noise", "dp-sgd"):
+                yield {
+                    "dataset": dataset,
+                    "mechanism": name,
+                    "epsilon": epsilon,
+                    "options": {**sound, "learning_rate": 0.5 / sound["clip"]},
+                }
+    for epsilon in (0.5, 2.0):
+        for options in ({}, {"sigma": "auto", "allocation": "sharp"}):
+            yield {"dataset": "mnist", "mechanism": "dp-mac", "epsilon": epsilon, "options": {"preset": "paper-mnist", **options}}
+
+
+def run(asked: dict[str, Any], train: Images, test: Images) -> dict[str, Any]:
+    """Release, judge; a row for `airlock compare`."""
+    images, labels = train
+    shape = tuple(images.shape[1:])
+    facts = Facts(asked["dataset"], True, "image", len(labels), 0, shape, tuple("0123456789"), schema="", fingerprint="")
+    start, autoencoder = time.monotonic(), asked["options"].get("model") == "autoencoder"
+    params = Params.model_validate(
+        {"release": {"mechanism": asked["mechanism"], "epsilon": asked["epsilon"], "options": {} if autoencoder else asked["options"]}}
+    )
+    if autoencoder:
+        plan, network = train_autoencoder(asked["epsilon"], facts, train)
+    else:
+        module = mechanism(asked["mechanism"])
+        plan = module.plan(params, facts)
+        tensors, details = module.make(params, facts, as_batches(images, labels), key=KEY, release_id=json.dumps(asked))
+        network = load_network(details["network"], shape, tensors)
+    return {**_row(asked, plan), **judge(network, test, asked), "records": len(labels), "seconds": round(time.monotonic() - start)}
+
+
+def load_network(name: str, shape: tuple[int, ...], tensors: dict[str, Any]) -> Any:
+    """The released network."""
+    import torch
+
+    from stages.models.networks import build
+
+    network = build(name, shape, 10, seed=0)
+    network.load_state_dict({key.removeprefix("network."): torch.from_numpy(np.array(value)) for key, value in tensors.items()})
+    return network.eval()
+
+
+def judge(network: Any, test: Images, asked: dict[str, Any]) -> dict[str, Any]:
+    """Accuracy, or mean squared error."""
+    import torch
+
+    with torch.no_grad():
+        outputs = torch.cat([network(torch.from_numpy(part).float() / 255) for part in np.array_split(test[0], 10)])
+    if asked["dataset"] == "usps":
+        truth = torch.from_numpy(test[0]).float().flatten(1) / 255
+        return {"accuracy": None, "mean_squared_error": float((outputs - truth).square().sum(1).mean())}
+    return {"accuracy": float((outputs.argmax(1).numpy() == test[1]).mean())}
+
+
+def train_autoencoder(epsilon: float, facts: Facts, train: Images) -> tuple[Plan, Any]:
+    """DP-SGD (Opacus) on DP-MAC's autoencoder with Table 2's batch, epochs, clip and rate; with momentum, and no decay of the rate."""
+    import torch
+
+    from stages.models.networks import build
+    from stages.release import dp_sgd
+
+    class Reconstruction(dp_sgd.Clipped):
+        def _losses(self, outputs: Any, records: Any, labels: Any) -> Any:
+            return (outputs - records.flatten(1)).square().sum(1) / 2
+
+    options = {"epochs": 100, "batch": 100, "clip": 0.01, "learning_rate": 0.03, "model": "perceptron"}
+    params = Params.model_validate({"release": {"mechanism": "dp-sgd", "epsilon": epsilon, "options": options}})
+    _, settings = dp_sgd.resolve(params, facts)
+    network = build("autoencoder:300-100-20-100-300", facts.shape, 10, seed=0)
+    data = dp_sgd.Data(torch.from_numpy(train[0]), torch.from_numpy(train[1].astype(np.int64)))
+    plain, dp_sgd.Clipped = dp_sgd.Clipped, Reconstruction  # type: ignore[misc]
+    try:
+        dp_sgd.descend(network, data, settings, key=KEY, release_id=f"autoencoder {epsilon}")
+    finally:
+        dp_sgd.Clipped = plain  # type: ignore[misc]
+    return dp_sgd.plan(params, facts), network.eval()
+
+
+def _row(asked: dict[str, Any], plan: Plan) -> dict[str, Any]:
+    proven, paper = plan.proven, PAPER.get((asked["dataset"], asked["mechanism"]), {}).get(asked["epsilon"])
+    error = asked["dataset"] == "usps"
+    return {
+        **asked,
+        "reading": ", ".join(f"{key} {value}" for key, value in asked["options"].items() if isinstance(value, str)) or "published",
+        "delta": DELTA,
+        "neighbours": proven.neighbours,
+        "passes": plan.passes,
+        "claimed": plan.claimed.epsilon if plan.claimed else None,
+        "proven": "infinity" if math.isinf(proven.epsilon) else proven.epsilon,
+        "reason": proven.reason,
+        "paper_accuracy": None if error else paper,
+        "paper_mean_squared_error": paper if error else None,
+    }
+
+
+def overhead(steps_count: int = 30) -> dict[str, Any]:
+    """Processor time of a step of ellipsoid noise and of (isotropic) optimized noise over that of dp-sgd: same network and samples."""
+    import torch
+
+    torch.set_num_threads(1)
+    random = np.random.default_rng(0)
+    images, labels = random.integers(0, 256, (2560, 28, 28, 1)).astype(np.uint8), random.integers(0, 10, 2560).astype(np.int32)
+    facts = Facts("made-up", True, "image", 2560, 0, (28, 28, 1), tuple("0123456789"), schema="", fingerprint="")
+    batches = as_batches(images, labels)
+    took: dict[str, list[float]] = {"dp-sgd": [], "ellipsoid-noise": [], "optimized-noise": []}
+    for _ in range(3):
+        for name, times in took.items():
+            options = {"epochs": steps_count / 10, "batch": 256, "clip": 1.0}
+            params = Params.model_validate({"release": {"mechanism": name, "epsilon": 2.0, "options": options}})
+            mechanism(name).plan(params, facts)
+            start = time.process_time()
+            mechanism(name).make(params, facts, batches, key=KEY, release_id="overhead")
+            times.append(time.process_time() - start)
+    base = statistics.median(took["dp-sgd"])
+    return {"steps": steps_count, "dp_sgd_step_seconds": base / steps_count} | {
+        name: statistics.median(times) / base for name, times in took.items() if name != "dp-sgd"
+    }
+
+
+def main() -> None:
+    """Run what is not in the results yet."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--only", help="a data set, a mechanism, or both with a space between")
+    parser.add_argument("--records", type=int, help="only so many training records")
+    parser.add_argument("--epochs", type=float, help="in place of the papers'")
+    parser.add_argument("--limit", type=int, help="stop after so many runs")
+    parser.add_argument("--overhead", action="store_true")
+    chosen = parser.parse_args()
+    document = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"runs": []}
+    if chosen.overhead:
+        document["overhead"] = overhead()
+        print(document["overhead"])
+        _write(document)
+        return
+    done = [_identity(row) for row in document["runs"]]
+    wanted = [cell for cell in cells() if not chosen.only or set(chosen.only.split()) <= {cell["dataset"], cell["mechanism"]}]
+    for asked in wanted:
+        asked["options"] |= {"epochs": chosen.epochs} if chosen.epochs else {}
+        train, test = (READERS[asked["dataset"]](part) for part in (True, False))
+        train = (train[0][: chosen.records], train[1][: chosen.records])
+        if _identity({**asked, "records": len(train[1])}) in done:
+            continue
+        row = run(asked, train, test)
+        document["runs"].append(row)
+        print(
+            row["dataset"],
+            row["mechanism"],
+            row["reading"],
+            row["accuracy"] or row["mean_squared_error"],
+            f"{row['seconds']} s",
+            flush=True,
+        )
+        _write(document)
+        chosen.limit = chosen.limit - 1 if chosen.limit else None
+        if chosen.limit == 0:
+            return
+
+
+def _identity(row: dict[str, Any]) -> str:
+    return json.dumps([row[name] for name in ("dataset", "mechanism", "epsilon", "options", "records")], sort_keys=True)
+
+
+def _write(document: dict[str, Any]) -> None:
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
