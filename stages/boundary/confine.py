@@ -34,7 +34,7 @@ class Visit:
     params: Params
     paths: Mapping[str, Path]
     reads: tuple[Path, ...]
-    staging: Path
+    writes: tuple[Path, ...]
     scratch: Path
     watch: tuple[Path, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -66,7 +66,7 @@ def confine(
             traceback is in the owner's log.
     """
     grants = sandbox.python_grants(visit.zone, workspace / "stages")
-    grants = replace(grants, read=grants.read + visit.reads, write=(*grants.write, visit.staging), canary=canary)
+    grants = replace(grants, read=grants.read + visit.reads, write=(*grants.write, *visit.writes), canary=canary)
     endings: list[Mapping[str, Any]] = []
 
     def hear(event: Mapping[str, Any]) -> None:

@@ -137,21 +137,37 @@ class Run:
         outs = {out: staging / out for out in self.stage.outs}
         for path in outs.values():
             path.parent.mkdir(parents=True, exist_ok=True)
+        kept = self._checkpoint()
         visit = Visit(
             stage=self.stage.name,
             zone=self.zone,
             module=registry.stage_module(self.stage.name, self.stage.module),
             params=self.params,
-            paths={**deps, **extra, **outs},
+            paths={**deps, **extra, **outs, **kept},
             reads=(*deps.values(), *extra.values()),
-            staging=staging,
+            writes=(staging, *kept.values()),
             scratch=scratch,
             watch=self.watched(),
             **given,
         )
-        return confine(
+        outcome = confine(
             visit, project=self.project, workspace=self.workspace, layers=self.layers, canary=canary(self.project), listen=self.listen
         )
+        for path in kept.values():
+            shutil.rmtree(path, ignore_errors=True)
+        return outcome
+
+    def _checkpoint(self) -> dict[str, Path]:
+        """A folder that outlives a killed run, for stages that can go on where they stopped; gone after one that ends well.
+
+        An open stage's is in the workspace. A release stage's holds noisy iterates, and stays in AIRLOCK_HOME until they are released.
+        """
+        if self.zone == "sensitive":
+            return {}
+        place = self.project.folder if self.zone == "release" else self.workspace / ".airlock"
+        folder = place / "checkpoints" / self.stage.name
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return {"checkpoint": folder}
 
     def watched(self) -> tuple[Path, ...]:
         """Where records are: the recorder tells whether any of it was opened."""

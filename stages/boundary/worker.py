@@ -106,7 +106,7 @@ class _Confined:
             raise StageFailed("the worker's sealed records are not those of the release: run `dvc pull --remote sealed` in its workspace")
         sealed = (workspace / FOLDER).resolve()
         memory = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
-        with tempfile.TemporaryDirectory(dir=memory) as staging, tempfile.TemporaryDirectory(dir=memory) as scratch:
+        with tempfile.TemporaryDirectory(dir=memory) as scratch:
             visit = Visit(
                 stage="worker",
                 zone="release",
@@ -114,7 +114,7 @@ class _Confined:
                 params=params,
                 paths={FOLDER: sealed},
                 reads=(sealed,),
-                staging=Path(staging),
+                writes=(),
                 scratch=Path(scratch),
                 watch=(),
                 keys=seal_keys(Keyring.load(home), facts, generation),

@@ -48,7 +48,7 @@ def descend(
     optimiser = torch.optim.Adam(network.parameters(), lr=params.learning_rate)
     sampler = _Sampler(moments, ridge, device)
     keeper = _Checkpoint(checkpoint, _identity(params, moments, ridge))
-    curve = keeper.resume(network, optimiser)
+    curve = keeper.resume(network, optimiser, params.epochs)
     for epoch in range(len(curve), params.epochs):
         generator = torch.Generator().manual_seed(params.seed * 1_000_003 + epoch)
         curve.append((epoch + 1, _epoch(network, optimiser, sampler, params.batch, generator)))
@@ -149,13 +149,15 @@ class _Checkpoint:
         save_file(state, temporary)
         os.replace(temporary, self._path)
 
-    def resume(self, network: Any, optimiser: Any) -> list[tuple[int, float]]:
-        """Put the last progress back and return its curve; empty for a fresh start."""
+    def resume(self, network: Any, optimiser: Any, epochs: int) -> list[tuple[int, float]]:
+        """Put the last progress back and return its curve; empty for a fresh start, also where it went further than is wanted."""
         if not self._path or not self._path.exists():
             return []
         from safetensors.torch import load_file
 
         state = load_file(self._path)
+        if len(state["curve"]) > epochs:
+            return []
         network.load_state_dict({name.removeprefix("network."): value for name, value in state.items() if name.startswith("network.")})
         kept: dict[int, dict[str, Any]] = {}
         for name, value in state.items():

@@ -69,7 +69,7 @@ def test_an_open_stage_cannot_touch_what_it_did_not_declare(finished: Workspace,
     assert done.returncode != 0 and len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert not (finished.root / "data/spied").exists(), "a failed stage publishes nothing"
     assert (finished.root / "params.yaml").read_bytes() == params
-    assert list((finished.root / ".airlock").glob("*")) == [], "staging is gone"
+    assert list((finished.root / ".airlock").glob("airlock-*")) == [], "staging is gone"
 
 
 def test_undeclared_files_are_dropped_and_links_refused(finished: Workspace) -> None:
@@ -154,3 +154,22 @@ def test_the_train_stage_itself_cannot_load_a_data_set_from_a_package(finished: 
     assert done.returncode == 1 and "crashed" in done.stderr
     log = (finished.home / "airlock/airlock-default/log/train.jsonl").read_text()
     assert "sklearn" in log and ("ModuleNotFoundError" in log or "PermissionError" in log)
+
+
+def test_training_that_was_killed_goes_on_and_ends_in_the_same_bytes(finished: Workspace) -> None:
+    finished.edit("params.yaml", "method: closed-form ", "method: sgd ")
+    finished.edit("params.yaml", "  epochs: 200", "  epochs: 2000")
+    finished.edit("params.yaml", "  batch: 512", "  batch: 64")
+    finished.run("airlock", "run", "train")
+    whole = (finished.root / "data/model/model.safetensors").read_bytes()
+    checkpoints = finished.root / ".airlock/checkpoints/train"
+    assert not checkpoints.exists(), "a run that ends well keeps nothing"
+    process = subprocess.Popen(["airlock", "run", "train"], cwd=finished.root, env=finished.environment, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not any(checkpoints.glob("*.safetensors")) and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert any(checkpoints.glob("*.safetensors")), "killed after its first checkpoint"
+    finished.run("airlock", "run", "train")
+    assert (finished.root / "data/model/model.safetensors").read_bytes() == whole
