@@ -12,7 +12,7 @@ from typer.exceptions import TyperException
 from stages.errors import AirlockError
 
 COMMANDS = (
-    *("init", "add", "data", "run", "audit", "budget", "attack", "predict", "report"),
+    *("init", "add", "data", "run", "audit", "budget", "attack", "compare", "predict", "report"),
     *("bundle", "verify", "keys", "doctor", "worker"),
 )
 
