@@ -123,8 +123,8 @@ def attack(target: Target, *, trials: int, confidence: float, seed: int, sampler
 def given(params: Params, workspace: Path, file: Path, *, seed: int, runs: int) -> Target:
     """The release itself on the records of a file that follows the data set's schema; the last record is the one in question."""
     from stages.models.encoding import encode, encoded_shape
-    from stages.schema import load_schema
-    from stages.tables import open_table
+    from stages.records.schema import load_schema
+    from stages.records.tables import open_table
 
     schema = load_schema(workspace / f"data/schemas/{params.dataset}.yaml")
     parts = [encode(batch, schema) for batch in open_table(file).batches([*schema.sources, schema.label.column])]

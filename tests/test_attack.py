@@ -92,7 +92,7 @@ def test_the_release_itself_is_attacked_by_a_learned_score() -> None:
 def test_given_records_follow_the_schema(tmp_path: Path) -> None:
     from sklearn.datasets import load_breast_cancer
 
-    from stages.schema import load_schema
+    from stages.records.schema import load_schema
 
     schema, wdbc = load_schema(ROOT / "data/schemas/wdbc.yaml"), load_breast_cancer()
     lines = [",".join([*(column.name for column in schema.columns), schema.label.column])]

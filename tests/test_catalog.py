@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from stages import catalog, sources
 from stages.boundary import handles
 from stages.boundary.ledger import Ledger
-from stages.catalog import DATASETS, Dataset, File
+from stages.datasets import catalog, sources
+from stages.datasets.catalog import DATASETS, Dataset, File
 from stages.errors import InputError
 from stages.models.encoding import encode
-from stages.schema import load_schema
+from stages.records.schema import load_schema
 from tests.support.clinic import Clinic, make_clinic
 
 ROOT = Path(__file__).parents[1]

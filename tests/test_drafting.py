@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from stages.drafting import MARK, confirmed, draft, slug
 from stages.errors import InputError
-from stages.schema import load_schema
-from stages.tables import open_table
+from stages.records.drafting import MARK, confirmed, draft, slug
+from stages.records.schema import load_schema
+from stages.records.tables import open_table
 
 
 def drafted(folder: Path, columns: dict[str, Any], label: str | None = None) -> dict[str, Any]:

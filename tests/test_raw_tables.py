@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from stages.errors import AirlockError, InputError, RecordError
-from stages.tables import Table, open_table
+from stages.records.tables import Table, open_table
 
 SECRET = "734512.125"
 

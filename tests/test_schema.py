@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stages.errors import SchemaError
-from stages.schema import Schema, check_columns, load_schema
+from stages.records.schema import Schema, check_columns, load_schema
 
 GOOD = """name: clinic
 kind: tabular

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from stages.errors import ParamsError
 from stages.params import Params
-from stages.schema import Schema
-from stages.splits import permute, plan_split, resolve_holdout
+from stages.records.schema import Schema
+from stages.records.splits import permute, plan_split, resolve_holdout
 
 KEYS = st.binary(min_size=32, max_size=32)
 

@@ -19,8 +19,8 @@ from stages.boundary.keys import Keyring
 from stages.errors import InputError
 from stages.params import Params
 from stages.privacy.plan import Facts
-from stages.schema import Schema, load_schema
-from stages.splits import plan_split
+from stages.records.schema import Schema, load_schema
+from stages.records.splits import plan_split
 
 FOLDER = "data/handles"
 SCHEMAS = "data/schemas"

@@ -14,8 +14,8 @@ from stages.boundary.home import Project
 from stages.boundary.keys import Keyring
 from stages.boundary.ledger import Ledger
 from stages.errors import InputError, KeysError
-from stages.schema import Schema, check_columns, load_schema
-from stages.tables import Table, open_table
+from stages.records.schema import Schema, check_columns, load_schema
+from stages.records.tables import Table, open_table
 
 SCRATCH_CAP = (10.0, 1e-5)
 SCRATCH_WHY = "scratch default"

@@ -22,7 +22,7 @@ def show(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> N
     from rich.table import Table
 
     from stages.boundary.home import project
-    from stages.catalog import DATASETS, present
+    from stages.datasets.catalog import DATASETS, present
 
     place, workspace = project(Path.cwd()), Path.cwd()
     rows = [
@@ -57,7 +57,7 @@ def fetch(name: str = typer.Argument(help="Name of a data set; `airlock data lis
     from rich.console import Console
 
     from stages.boundary.home import project
-    from stages.catalog import fetch as bring
+    from stages.datasets.catalog import fetch as bring
 
     with Console(stderr=True).status(f"fetching {name}"):
         done = bring(project(Path.cwd()), Path.cwd(), name)

@@ -37,9 +37,9 @@ def _draft(file: Path, name: str | None, label: str | None, force: bool) -> None
     from rich.console import Console
 
     from stages.boundary.home import NAME, project, write_private
-    from stages.drafting import draft, slug
     from stages.errors import InputError
-    from stages.tables import open_table
+    from stages.records.drafting import draft, slug
+    from stages.records.tables import open_table
 
     table, name = open_table(file), name or slug(file)
     if not NAME.fullmatch(name):
@@ -59,9 +59,9 @@ def _confirm(name: str) -> None:
     import os
 
     from stages.boundary.home import project
-    from stages.drafting import confirmed
     from stages.errors import InputError
-    from stages.schema import load_schema
+    from stages.records.drafting import confirmed
+    from stages.records.schema import load_schema
 
     source, target = project(Path.cwd()).drafts / f"{name}.yaml", Path.cwd() / f"data/schemas/{name}.yaml"
     if not source.exists():

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from stages.errors import SchemaError
 from stages.models import pixels
 from stages.models.values import Values, numbers, texts
-from stages.schema import Column, Schema
+from stages.records.schema import Column, Schema
 
 IMPUTED = 0.5  # the middle of the public bounds; the indicator beside it tells a model that it is no measurement
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from stages.errors import RecordError, SchemaError
 from stages.models.values import Values, flat, is_number, numbers
-from stages.schema import Image
+from stages.records.schema import Image
 
 FORMATS = ("JPEG", "PNG")
 WRONG_SIZE = "an image of another size than the schema's"

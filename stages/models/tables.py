@@ -15,21 +15,23 @@ from stages.privacy.sums import clip_to_norm
 PHASES = 2**12
 STEPS = 2.0**12
 REACH = 1.5
+BIAS = 0.2
+"""bench/choose.py chooses both constants; docs/mechanism.md, section 5."""
 
 
-def linear(records: NDArray[np.float64]) -> Rows:
+def linear(records: NDArray[np.float64], *, reach: float = REACH) -> Rows:
     """2 sqrt(x) - 1 in every column, each record shortened to norm LIMIT if it is longer.
 
     The root spreads what generous public bounds press toward zero, and leaves 0 and 1 where they are. A record in which every column is
     at two thirds of its half range has norm LIMIT: few are longer, and noise need not cover corners where no record is.
     """
-    rows = np.trunc((2.0 * np.sqrt(records) - 1.0) * (REACH * LIMIT / math.sqrt(records.shape[1])))
+    rows = np.trunc((2.0 * np.sqrt(records) - 1.0) * (reach * LIMIT / math.sqrt(records.shape[1])))
     return clip_to_norm(rows, LIMIT)
 
 
-def bias(columns: int) -> int:
-    """The constant that stands beside `columns` centred columns: a fifth of one column's half range."""
-    return math.floor(0.2 * REACH * LIMIT / math.sqrt(columns))
+def bias(columns: int, *, reach: float = REACH, part: float = BIAS) -> int:
+    """The constant that stands beside `columns` centred columns: a part of one column's half range."""
+    return math.floor(part * reach * LIMIT / math.sqrt(columns))
 
 
 def cosine(records: NDArray[np.float64], width: int, *, bandwidth: float = 0.25) -> Rows:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from stages.errors import SchemaError
 from stages.models.encoding import encode
 from stages.models.model import Model
-from stages.schema import Schema
-from stages.tables import open_table
+from stages.records.schema import Schema
+from stages.records.tables import open_table
 
 
 def predict(model: Model, file: Path) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]:

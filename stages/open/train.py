@@ -53,7 +53,7 @@ def _document(room: Room, release: manifest.Manifest, trained: Trained) -> dict[
 
 
 def _schema(room: Room) -> dict[str, Any]:
-    from stages.schema import load_schema
+    from stages.records.schema import load_schema
 
     document: dict[str, Any] = load_schema(room.path(f"data/schemas/{room.params.dataset}.yaml")).model_dump(mode="json")
     return document

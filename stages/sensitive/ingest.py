@@ -17,10 +17,10 @@ from stages.boundary.room import Room
 from stages.boundary.seal import FILES, META, ROWS, SealedWriter, meta_of
 from stages.errors import InputError
 from stages.models.encoding import encode, pack
-from stages.schema import Schema, check_columns, load_schema
+from stages.records.schema import Schema, check_columns, load_schema
+from stages.records.splits import Split, plan_split
+from stages.records.tables import open_table
 from stages.sensitive.users import Users
-from stages.splits import Split, plan_split
-from stages.tables import open_table
 
 OTHER_NUMBER = "the {role} of '{name}' are not as many as when they were added: run `airlock add` again"
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from stages.errors import RecordError
 from stages.models.encoding import Encoded
 from stages.models.values import as_texts
-from stages.schema import User
+from stages.records.schema import User
 
 
 class Users:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from stages.commands.predict import command
 from stages.errors import InputError, SchemaError
 from stages.models.model import Model
-from stages.schema import load_schema
+from stages.records.schema import load_schema
 from stages.storage import save_model
 
 ROOT = Path(__file__).parents[2]

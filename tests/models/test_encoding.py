@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stages.errors import RecordError, SchemaError
 from stages.models.encoding import Encoded, encode, encoded_columns, encoded_shape, pack, unpack
-from stages.schema import Schema
+from stages.records.schema import Schema
 
 SECRET = "734512.125"
 NUMBERS = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**6), 10**6).map(float))

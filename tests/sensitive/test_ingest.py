@@ -14,8 +14,8 @@ from stages.boundary import handles, keys
 from stages.boundary.seal import facts_of
 from stages.errors import InputError, ParamsError, RecordError
 from stages.models.encoding import encode
-from stages.schema import load_schema
-from stages.splits import plan_split
+from stages.records.schema import load_schema
+from stages.records.splits import plan_split
 from tests.support.clinic import SCHEMA, Clinic, make_clinic, records
 
 PUBLIC = SCHEMA.replace("public: false", "public: true")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from stages.errors import ParamsError
 from stages.params import Params
-from stages.schema import Schema
+from stages.records.schema import Schema
 
 Holdout = Literal["none", "public", "private"]
 ROUNDS = 10

@@ -16,8 +16,8 @@ import yaml
 from stages.errors import InputError, SchemaError
 from stages.models.pixels import FORMATS
 from stages.models.values import as_texts
-from stages.schema import MISSING
-from stages.tables import Table
+from stages.records.schema import MISSING
+from stages.records.tables import Table
 
 MARK = "#: "  # comments that a confirmed schema loses
 MOST = 100  # more different values than this are no categories

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stages.catalog import Dataset, File
+from stages.datasets.catalog import Dataset, File
+from stages.datasets.sources import locate, open_contents
 from stages.errors import InputError
-from stages.schema import Schema, load_schema
-from stages.sources import locate, open_contents
+from stages.records.schema import Schema, load_schema
 
 ROWS = 4096
 Batches = Iterator[pa.RecordBatch]

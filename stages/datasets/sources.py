@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from stages.catalog import Dataset, File
+from stages.datasets.catalog import Dataset, File
 from stages.errors import InputError
 
 BLOCK = 1 << 20

@@ -38,7 +38,7 @@ class Dataset:
 
     Attributes:
         files: source files; those of the records first, then those of the public holdout.
-        format: which reader of stages/conversion.py turns them into records.
+        format: which reader of stages/datasets/conversion.py turns them into records.
         package: an installed package that carries the files.
         mirrors: public folders to download them from.
     """
@@ -170,7 +170,7 @@ def fetch(project: Project, workspace: Path, name: str) -> Fetched:
     Raises:
         InputError: there is no such data set, or no source has it, or a source's bytes are not the pinned ones.
     """
-    from stages import conversion, sources
+    from stages.datasets import conversion, sources
 
     wanted = dataset(name)
     if present(project, workspace, wanted):
