@@ -125,8 +125,8 @@ def load(folder: Path) -> tuple[tuple[NDArray[np.uint8], NDArray[np.int64]], tup
     """Images and labels of the training and the test set, as the pipeline encodes them."""
     from bench.pipeline import Pipeline
     from stages.models.encoding import encode
-    from stages.schema import load_schema
-    from stages.tables import open_table
+    from stages.records.schema import load_schema
+    from stages.records.tables import open_table
 
     pipeline = Pipeline(folder, DATASET)
     schema = load_schema(pipeline.workspace / f"data/schemas/{DATASET}.yaml")

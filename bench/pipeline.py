@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from stages import catalog
 from stages.boundary import handles, manifest
 from stages.boundary.home import project
 from stages.boundary.keys import Keyring
 from stages.boundary.ledger import Ledger
 from stages.boundary.room import Room
 from stages.boundary.seal import SealedReader, seal_contexts
+from stages.datasets import catalog
 from stages.open import evaluate, train
 from stages.params import Params
 from stages.privacy.plan import Facts
