@@ -9,11 +9,15 @@ A row is the mean over noise keys (and over the folds of tables). Results are ad
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -94,13 +98,25 @@ def in_own_process(module: str, *arguments: str) -> dict[str, Any]:
 
 
 def keep(row: dict[str, Any], path: Path = RESULTS) -> None:
-    """Put a row into a results file in the place of its predecessor."""
-    rows = json.loads(path.read_text()) if path.exists() else []
+    """Put a row into a results file in the place of its predecessor; several benches may do so at the same time."""
     identity = ("dataset", "mechanism", "features", "epsilon", "neighbours")
-    rows = [one for one in rows if any(one.get(name) != row.get(name) for name in identity)] + [row]
-    rows.sort(key=lambda one: (one["dataset"], one["mechanism"], str(one.get("features")), one["epsilon"] or 0))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(rows, indent=1) + "\n")
+    with locked(path.parent):
+        rows = json.loads(path.read_text()) if path.exists() else []
+        rows = [one for one in rows if any(one.get(name) != row.get(name) for name in identity)] + [row]
+        rows.sort(key=lambda one: (one["dataset"], one["mechanism"], str(one.get("features")), one["epsilon"] or 0))
+        path.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder alone. The lock is on the folder itself, so that no lock file is left in it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 if __name__ == "__main__":

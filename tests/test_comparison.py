@@ -20,7 +20,7 @@ RUN = {
 OTHER = {
     "dataset": "wdbc",
     "mechanism": "coefficients",
-    "features": "tabular-1",
+    "features": "tabular-2",
     "epsilon": 1.0,
     "proven_epsilon": 1.0,
     "accuracy_mean": 0.96,

@@ -18,8 +18,8 @@ from stages.errors import ParamsError
 from stages.models import images, tables
 from stages.models.rows import Rows, check
 
-DEFAULTS = {"image": "hog-1", "tabular": "tabular-1"}
-NAMES = ("hog-1", "gabor-1", "tabular-1", "cosine-WIDTH-1")
+DEFAULTS = {"image": "hog-1", "tabular": "tabular-2"}
+NAMES = ("hog-1", "gabor-1", "tabular-2", "cosine-WIDTH-1")
 COSINE = re.compile(r"cosine-(\d{1,5})-1")
 
 
@@ -63,7 +63,7 @@ def feature_map(name: str, kind: str, shape: tuple[int, ...]) -> FeatureMap:
         return FeatureMap(name, images.cells(shape) * (shape[2] + 20), 0, True, images.hog)
     if kind == "image" and name == "gabor-1":
         return FeatureMap(name, images.cells(shape) * (shape[2] + 16), 0, True, images.gabor)
-    if kind == "tabular" and name == "tabular-1":
+    if kind == "tabular" and name == "tabular-2":
         return FeatureMap(name, shape[0], tables.bias(shape[0]), False, tables.linear)
     matched = COSINE.fullmatch(name)
     if kind == "tabular" and matched and int(matched[1]) > 0:

@@ -14,7 +14,7 @@ from stages.privacy.sums import clip_to_norm
 
 PHASES = 2**12
 STEPS = 2.0**12
-REACH = 1.5
+REACH = 2.0
 BIAS = 0.2
 """bench/choose.py chooses both constants; docs/mechanism.md, section 5."""
 
@@ -23,7 +23,7 @@ def linear(records: NDArray[np.float64], *, reach: float = REACH) -> Rows:
     """2 sqrt(x) - 1 in every column, each record shortened to norm LIMIT if it is longer.
 
     The root spreads what generous public bounds press toward zero, and leaves 0 and 1 where they are. A record in which every column is
-    at two thirds of its half range has norm LIMIT: few are longer, and noise need not cover corners where no record is.
+    at half of its half range has norm LIMIT: few are longer, and noise need not cover corners where no record is.
     """
     rows = np.trunc((2.0 * np.sqrt(records) - 1.0) * (reach * LIMIT / math.sqrt(records.shape[1])))
     return clip_to_norm(rows, LIMIT)

@@ -29,7 +29,7 @@ def model(tmp_path: Path) -> Path:
     weights = np.zeros((30, 2))
     weights[0] = [1.0, -1.0]
     made = Model(
-        "tabular-1", "tabular", (30,), schema.label.classes, [], [(weights, np.zeros(2))], {"schema": schema.model_dump(mode="json")}
+        "tabular-2", "tabular", (30,), schema.label.classes, [], [(weights, np.zeros(2))], {"schema": schema.model_dump(mode="json")}
     )
     save_model(made, tmp_path / "model")
     return tmp_path / "model"

@@ -122,7 +122,7 @@ def test_the_release_is_what_the_slow_oracle_says(tmp_path: Path) -> None:
     valid = np.arange(30) % 7 != 3
     known, params = facts(x, 3), parameters(epsilon=20.0)
     tensors, details = coefficients.make(params, known, seal(tmp_path, x, y, valid), key=NOISE, release_id="id")
-    made = feature_map("tabular-1", "tabular", (4,))
+    made = feature_map("tabular-2", "tabular", (4,))
     rows = made(np.where(valid[:, None], x, 0), valid.astype(np.uint8)).astype(int).tolist()
     labels = np.where(valid, y, -1).tolist()
     scales = {purpose: one["scale"] for purpose, one in details["sums"].items()}
@@ -173,7 +173,7 @@ def test_no_neighbour_moves_a_sum_by_more_than_its_sensitivity(
         x[4], y[4] = record, its_label
         valid = np.ones(9, np.uint8)
         valid[4] = is_valid
-        made = feature_map("tabular-1", "tabular", (4,))
+        made = feature_map("tabular-2", "tabular", (4,))
         records = Records(seal(folder, x, y, valid, rows=4), made, (4,))
         records.steps = steps_of(released, made.bias)[:steps]
         sums[world] = {name: contributions(records, question)[name] for name, question in questions(steps, 3, 5, seed).items()}
@@ -193,7 +193,7 @@ def test_no_neighbour_moves_a_sum_by_more_than_its_sensitivity(
 
 def test_the_bounds_are_nearly_reached() -> None:
     """One record alone, at the end of the grid: noise is not larger than it must be."""
-    made = feature_map("tabular-1", "tabular", (4,))
+    made = feature_map("tabular-2", "tabular", (4,))
     valid = np.ones(1, np.uint8)
     chunk = Chunk(made(np.ones((1, 4)), valid), np.array([0], np.int32), valid)
     assert distance(sum_of(chunk).astype(object), np.zeros(4, object)) > 0.999 * LIMIT
@@ -223,7 +223,7 @@ def test_chunks_workers_and_caches_do_not_change_a_bit(tmp_path: Path, monkeypat
 
 def test_the_order_of_chunks_does_not_change_a_sum(tmp_path: Path) -> None:
     x, y = table(64, 4, 3)
-    made = feature_map("tabular-1", "tabular", (4,))
+    made = feature_map("tabular-2", "tabular", (4,))
     order = np.random.default_rng(0).permutation(64)
     totals = []
     for index, rows in enumerate((np.arange(64), order)):

@@ -82,7 +82,7 @@ def test_the_reference_takes_two_classes(tmp_path: Path) -> None:
     two = np.minimum(Y, 1)
     seal(tmp_path, X, two, rows=128)
     with SealedReader(tmp_path / "train.sealed", KEY) as reader:
-        model = reference.fit(reader, "tabular-1", facts(X, 2))
+        model = reference.fit(reader, "tabular-2", facts(X, 2))
     assert np.mean(model.predict(X) == two) > 0.9
 
 
@@ -93,7 +93,7 @@ def test_a_private_evaluation_is_a_priced_noisy_count(tmp_path: Path) -> None:
     assert 1.99 < plan.proven.epsilon <= 2.0
     assert plan.proven.delta == 1e-6
     random = np.random.default_rng(0)
-    save_model(Model("tabular-1", "tabular", (5,), known.labels, [], [(random.standard_normal((5, 3)), np.zeros(3))]), tmp_path / "model")
+    save_model(Model("tabular-2", "tabular", (5,), known.labels, [], [(random.standard_normal((5, 3)), np.zeros(3))]), tmp_path / "model")
     evaluate_private.main(room(tmp_path, known, params, evaluate_private.EVALUATION))
     figures = json.loads((tmp_path / "evaluation/evaluation.json").read_text())
     right = int(np.sum(load_model(tmp_path / "model").predict(X) == Y))

@@ -40,7 +40,7 @@ def room(tmp_path: Path) -> Room:
 def whole(room: Room) -> tuple[Records, Sums]:
     reader = SealedReader(room.path("data/sealed") / "train.sealed", KEY)
     assert reader.chunks == CHUNKS
-    found = feature_map("tabular-1", "tabular", SHAPE)
+    found = feature_map("tabular-2", "tabular", SHAPE)
     records = Records(reader, found, SHAPE)
     records.steps.append(centre(np.arange(found.width) * 1000, FACTS.n, bias=found.bias))
     return records, records.ask(QUESTION)
@@ -61,8 +61,8 @@ def test_any_parts_in_any_order_give_the_same_bits(room: Room, seed: int) -> Non
             cluster._add(total, engine.pack({}, clerk.answer(b"" if number else message, range(first, last))))
         return cluster._pack(total)
 
-    bias = feature_map("tabular-1", "tabular", SHAPE).bias
-    remote = engine.Cluster(answer, "id", FACTS, "tabular-1", bias, CHUNKS)
+    bias = feature_map("tabular-2", "tabular", SHAPE).bias
+    remote = engine.Cluster(answer, "id", FACTS, "tabular-2", bias, CHUNKS)
     found = remote.ask(QUESTION, records.steps)
     assert {name: value.tobytes() for name, value in found.items()} == {name: value.tobytes() for name, value in expected.items()}
 

@@ -102,7 +102,7 @@ def test_no_neighbour_moves_a_statistic_by_more_than_its_sensitivity(
 ) -> None:
     from stages.models.encoding import Encoded, pack
 
-    made = feature_map("tabular-1", "tabular", (4,))
+    made = feature_map("tabular-2", "tabular", (4,))
 
     def sums(record: list[float], its_label: int, valid: int) -> dict[str, np.ndarray]:
         batch = pack(Encoded(np.array([record]) * valid, np.array([its_label], np.int32), np.array([valid], np.uint8)))
@@ -123,7 +123,7 @@ def test_no_neighbour_moves_a_statistic_by_more_than_its_sensitivity(
 def test_weights_never_make_a_row_longer_than_the_limit(weights: list[float], record: list[float]) -> None:
     from stages.models.projection import centre
 
-    made, valid = feature_map("tabular-1", "tabular", (4,)), np.ones(1, np.uint8)
+    made, valid = feature_map("tabular-2", "tabular", (4,)), np.ones(1, np.uint8)
     step = centre(np.array([5, -7, 100, 0]), 3, bias=made.bias, weights=np.array(weights))
     row = step(made(np.array([record]), valid), valid)[0]
     assert sum(int(value) ** 2 for value in row) <= LIMIT**2
