@@ -81,15 +81,15 @@ def test_a_killed_server_costs_the_report_and_not_the_release(station: Station, 
 
 @pytest.mark.stress
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
-def test_the_local_schedule_leaves_nothing_behind(plant: Workspace, sign: signal.Signals) -> None:
+def test_the_local_schedule_leaves_nothing_behind(finished: Workspace, sign: signal.Signals) -> None:
     command = [sys.executable, "-m", "flows.schedule"]
-    started = subprocess.Popen(command, cwd=plant.root, env=plant.environment, stdout=subprocess.PIPE, text=True)
+    started = subprocess.Popen(command, cwd=finished.root, env=finished.environment, stdout=subprocess.PIPE, text=True)
     assert started.stdout is not None
     told = "".join(iter(started.stdout.readline, "Ctrl-C stops everything.\n"))
     assert "Prefect is at      http://127.0.0.1:" in told
-    assert len(processes_in(plant.root)) >= 4, "itself, the server and two workers"
+    assert len(processes_in(finished.root)) >= 4, "itself, the server and two workers"
     address = next(word for word in told.split() if word.startswith("PREFECT_API_URL="))
-    plant.run("env", address, "prefect", "deployment", "run", "pipeline/on-demand")
-    wait_for(lambda: any("prefect.engine" in command_of(pid) for pid in processes_in(plant.root)), "a run under way")
+    finished.run("env", address, "prefect", "deployment", "run", "pipeline/on-demand")
+    wait_for(lambda: any("prefect.engine" in command_of(pid) for pid in processes_in(finished.root)), "a run under way")
     started.send_signal(sign)
-    wait_for(lambda: started.poll() is not None and not processes_in(plant.root), "all processes end")
+    wait_for(lambda: started.poll() is not None and not processes_in(finished.root), "all processes end")
