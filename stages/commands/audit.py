@@ -62,14 +62,16 @@ def _show(answer: Audit, problems: list[str]) -> None:
     from rich.table import Table
 
     table = Table(title=f"Boundary of the {answer.source}" if answer.source == "workspace" else f"Boundary of commit {answer.source}")
-    for heading in ("stage", "zone", "could read\nraw / sealed", "did read\nrecords", "passes", "when", "released", "layers"):
-        table.add_column(heading, no_wrap=heading in ("stage", "zone"))
+    for heading in ("stage", "zone", "could read\nraw / sealed", "did read\nrecords", "passes", "when (UTC)", "released", "layers"):
+        table.add_column(heading, no_wrap=heading in ("stage", "zone", "when (UTC)"))
     for row in answer.stages:
         table.add_row(*_cells(row))
     console = Console(highlight=False)
     console.print(table)
     for problem in problems:
         console.print(f"[red]✗[/red] {problem}")
+    for reason in sorted({release["proven"]["reason"] for row in answer.stages for release in row.releases} - {""}):
+        console.print(f"not private: {reason}")
     console.print("The boundary [bold red]does not hold[/bold red]." if problems else "[bold green]The boundary holds.[/bold green]")
 
 
@@ -77,12 +79,11 @@ def _cells(row: Row) -> list[str]:
     could = f"{'yes' if row.could_read_raw else 'no'} / {'yes' if row.could_read_sealed else 'no'}"
     released = "\n".join(_released(release) for release in row.releases)
     layers = "all five" if len(row.enforcement) == 5 else ", ".join(row.enforcement) or "-"
-    return [row.name, row.zone, could, row.did_read_records, str(row.passes), row.when, released or "-", layers]
+    when = row.when[5:16].replace("T", " ")
+    return [row.name, row.zone, could, row.did_read_records, str(row.passes), when or "-", released or "-", layers]
 
 
 def _released(release: Mapping[str, Any]) -> str:
     proven = release["proven"]
-    promise = (
-        proven["reason"] if proven["epsilon"] == "infinity" else f"proven epsilon {proven['epsilon']:.4g} at delta {proven['delta']:g}"
-    )
+    promise = "not private" if proven["epsilon"] == "infinity" else f"epsilon {proven['epsilon']:.4g} proven at {proven['delta']:g}"
     return f"{release['mechanism']}: {promise}{' (interactive)' if release['interactive'] else ''}"

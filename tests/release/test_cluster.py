@@ -134,7 +134,9 @@ def test_a_killed_worker_changes_neither_the_bits_nor_the_bill(sealed: Workspace
     os.kill(victim.pid, signal.SIGSTOP)
     process, home = begin(sealed, cluster.address)
     with distributed.Client(cluster.address, set_as_default=False) as client:
-        place = next(name for name, worker in client.scheduler_info(n_workers=-1)["workers"].items() if worker["name"].endswith(f"-{victim.pid}"))
+        place = next(
+            name for name, worker in client.scheduler_info(n_workers=-1)["workers"].items() if worker["name"].endswith(f"-{victim.pid}")
+        )
         wait_for(lambda: client.processing().get(place), "the victim has work to do")
         victim.kill()
         victim.wait()
