@@ -17,7 +17,7 @@ Made by `python -m bench.tables` from bench/results/*.json, which `make bench` w
 mean and standard deviation over noise keys, in per cent. The guarantee is proven, zero-out neighbours, noise on the integer grid,
 every release charged to a scratch ledger. *Passes* is how often records are read. Seconds are from sealed records to trained model, on
 two cores shared with other work: they compare within a run and promise nothing.
-How the settings were chosen, without looking at a test set: docs/mechanism.md, section 5.
+How the settings were chosen, and which of them had seen evaluated data: docs/mechanism.md, section 5.
 """
 TARGETS = {
     ("mnist", "coefficients"): {0.1: 93.8, 0.5: 96.6, 1.0: 97.1, 3.0: 97.8},

@@ -108,8 +108,8 @@ def _shares(wanted: dict[str, float], params: Params) -> dict[str, float]:
 
 
 def left_by_relevance(params: Params) -> float:
-    """The share of mu squared that the relevance release leaves."""
-    return 1.0 if params.relevance.mode == "off" else 1.0 - params.relevance.share
+    """The share of mu squared that the relevance release leaves, less what rounding could add to the shares of the two releases."""
+    return 1.0 if params.relevance.mode == "off" else 1.0 - params.relevance.share - 2.0**-50
 
 
 def queries(recipe: Recipe, params: Params) -> list[Query]:
