@@ -1,6 +1,6 @@
 """Draws a second of the keyed noise beside opendp's discrete samplers, and exact sums beside a plain matrix product, in one run.
 
-    OMP_NUM_THREADS=1 nice python -m bench.noise        writes bench/results/noise.json
+OMP_NUM_THREADS=1 nice python -m bench.noise        writes bench/results/noise.json
 """
 
 from __future__ import annotations

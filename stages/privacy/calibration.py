@@ -50,9 +50,7 @@ def noise_scale(sensitivity: float | int, multiplier: float) -> float:
     return float_above(Fraction(sensitivity) * Fraction(multiplier))
 
 
-def sampled_gaussian_multiplier(
-    epsilon: float, delta: float, *, rate: float, steps: int, neighbours: Neighbours = "zero-out"
-) -> float:
+def sampled_gaussian_multiplier(epsilon: float, delta: float, *, rate: float, steps: int, neighbours: Neighbours = "zero-out") -> float:
     """The noise multiplier at which `steps` Poisson-sampled Gaussian steps are (epsilon, delta)-DP, to within 0.1 % and from above."""
     from dp_accounting import dp_event
 
