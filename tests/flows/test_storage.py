@@ -1,0 +1,19 @@
+"""Nothing that Prefect keeps (database, results, logs) holds a value of a record."""
+
+from __future__ import annotations
+
+from tests.boundary.test_no_plaintext import plant as plant_records
+from tests.boundary.test_no_plaintext import wanted
+from tests.conftest import Workspace
+from tests.support.station import Station
+
+
+def test_no_record_stands_in_what_prefect_keeps(station: Station, plant: Workspace) -> None:
+    before = (plant.root / "params.yaml").read_text()
+    search = wanted(plant_records(plant))
+    (plant.root / "params.yaml").write_text(before)
+    state = station.end(station.run("pipeline/on-demand", overrides={"dataset": "planted"}))
+    (plant.root / "params.yaml").write_text(before)
+    assert state["type"] == "COMPLETED", state
+    assert search.below(plant.home / "records.csv"), "the search finds nothing at all"
+    assert search.below(station.folder) == []
