@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import Workspace
 from tests.support.station import Station
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents and "station" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("prefect"))
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,8 @@ from stages.boundary.ledger import Ledger
 from tests.conftest import Workspace
 from tests.support.station import Station, below, command_of, processes_in, processes_of, wait_for
 
+pytestmark = pytest.mark.xdist_group("prefect")
+
 
 def ledger_of(plant: Workspace) -> Ledger:
     (database,) = (plant.home / "airlock").glob("*/scratch.db")

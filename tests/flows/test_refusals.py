@@ -10,6 +10,8 @@ from tests.conftest import Workspace
 from tests.support import clinic
 from tests.support.station import Station
 
+pytestmark = pytest.mark.xdist_group("prefect")
+
 SECRET = "Quetzalcoatl-4711"
 
 

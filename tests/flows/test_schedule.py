@@ -12,6 +12,8 @@ from tests.conftest import Workspace
 from tests.open.browser import MISSING, Browser
 from tests.support.station import Station, wait_for
 
+pytestmark = pytest.mark.xdist_group("prefect")
+
 
 def test_the_pinned_versions_make_a_server() -> None:
     """FastAPI and SQLAlchemy have broken it before, with `pip check` clean."""

@@ -12,6 +12,8 @@ import yaml
 from tests.conftest import Workspace
 from tests.support.station import Station
 
+pytestmark = pytest.mark.xdist_group("prefect")
+
 
 @pytest.fixture
 def modeller(plant: Workspace, tmp_path: Path) -> Workspace:

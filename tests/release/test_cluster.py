@@ -129,17 +129,19 @@ def test_any_number_of_workers_gives_the_same_bits(sealed: Workspace, cluster: C
 def test_a_killed_worker_changes_neither_the_bits_nor_the_bill(sealed: Workspace, cluster: Cluster, here: Made) -> None:
     cluster.grow(4)
     wait_until_joined(cluster, 4)
-    victim = cluster.processes[-1]
-    # Stopped, it is still given work and never does it: so it is certain that the kill comes in the middle.
-    os.kill(victim.pid, signal.SIGSTOP)
+    workers = {f"-{process.pid}": process for process in cluster.processes[1:]}
+    # Stopped, they are given work and do not do it: so it is certain that the kill comes before it is done.
+    for worker in workers.values():
+        os.kill(worker.pid, signal.SIGSTOP)
     process, home = begin(sealed, cluster.address)
     with distributed.Client(cluster.address, set_as_default=False) as client:
-        place = next(
-            name for name, worker in client.scheduler_info(n_workers=-1)["workers"].items() if worker["name"].endswith(f"-{victim.pid}")
-        )
-        wait_for(lambda: client.processing().get(place), "the victim has work to do")
+        names = {place: info["name"] for place, info in client.scheduler_info(n_workers=-1)["workers"].items()}
+        busy = wait_for(lambda: next((place for place, tasks in client.processing().items() if tasks), None), "a worker has work to do")
+        victim = workers.pop(next(suffix for suffix in workers if names[busy].endswith(suffix)))
         victim.kill()
         victim.wait()
+        for worker in workers.values():
+            os.kill(worker.pid, signal.SIGCONT)
         output = process.communicate(timeout=300)[0]
     assert process.returncode == 0, output
     assert finish(sealed, home).digest == here.digest
