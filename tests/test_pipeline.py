@@ -46,6 +46,7 @@ def test_training_again_reads_nothing_and_spends_nothing(finished: Workspace) ->
     before = history(finished)
     finished.edit("params.yaml", "method: closed-form ", "method: sgd ")
     finished.edit("params.yaml", "  epochs: 200", "  epochs: 10000")
+    finished.edit("params.yaml", "  batch: 512", "  batch: 32")
     finished.edit("params.yaml", "  learning_rate: 0.01", "  learning_rate: 0.05")
     assert ran(finished.run("dvc", "repro").stdout) == ["train", "evaluate", "report"]
     assert history(finished) == before
