@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.boundary.test_no_plaintext import plant as plant_records
 from tests.boundary.test_no_plaintext import wanted
 from tests.conftest import Workspace
 from tests.support.station import Station
+
+pytestmark = pytest.mark.xdist_group("prefect")
 
 
 def test_no_record_stands_in_what_prefect_keeps(station: Station, plant: Workspace) -> None:
