@@ -95,3 +95,15 @@ def test_the_boundary_as_a_graph(finished: Workspace) -> None:
 def test_the_table_is_for_people(finished: Workspace) -> None:
     text = finished.run("airlock", "audit").stdout
     assert "The boundary holds." in text and "all five" in text
+
+
+def test_receipts_of_a_vanished_workspace_come_home(finished: Workspace) -> None:
+    """A queued experiment runs in a copy of the workspace; DVC brings home its dvc.lock and not its new files."""
+    receipts = list((finished.root / "receipts/train").glob("*.json"))
+    before = {path: path.read_bytes() for path in receipts}
+    for path in receipts:
+        path.unlink()
+    done = finished.run("airlock", "audit", check=False)
+    assert done.returncode == 0, done.stdout
+    assert "brought home" in done.stderr
+    assert {path: path.read_bytes() for path in receipts} == before
