@@ -27,10 +27,12 @@ def needles(numbers: Iterable[float]) -> list[bytes]:
     found: list[bytes] = []
     for number in map(float, numbers):
         little = struct.pack("<d", number)
-        binary = [little, little[::-1], struct.pack("<q", round(number * 1e6))]
-        text = [repr(number), f"{number:.6f}", little.hex(), struct.pack("<q", round(number * 1e6)).hex()]
+        # Six digits would turn up by chance, in a time of day for one: an integer or a text has eleven or more.
+        integer = [struct.pack("<q", round(number * 1e6))] if number > 1 else []
+        binary = [little, little[::-1], *integer]
+        text = [repr(number), f"{number:.6f}", little.hex(), *(item.hex() for item in integer)]
         shifted = [base64.b64encode(b"\0" * shift + little)[4 if shift else 0 :][:8] for shift in range(3)]
-        found += binary + [item.encode() for item in text if len(item) >= 8] + [item for item in shifted if len(item) == 8]
+        found += binary + [item.encode() for item in text if len(item) >= 12] + [item for item in shifted if len(item) == 8]
     return found
 
 
