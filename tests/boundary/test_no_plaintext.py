@@ -49,10 +49,10 @@ def everything(workspace: Workspace) -> list[Path]:
     return [workspace.root]
 
 
-def wanted(numbers: np.ndarray) -> planted.Search:
+def wanted(numbers: np.ndarray, *, timestamps: bool = False) -> planted.Search:
     """Raw values, and the encoded ones that are sealed."""
     encoded = (numbers - LOW) / (HIGH - LOW)
-    return planted.Search(planted.needles([*numbers.ravel(), *encoded.ravel()]))
+    return planted.Search(planted.needles([*numbers.ravel(), *encoded.ravel()], timestamps=timestamps))
 
 
 def test_no_record_stands_in_cache_git_remotes_or_receipts(workspace: Workspace) -> None:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.xdist_group("prefect")
 
 def test_no_record_stands_in_what_prefect_keeps(station: Station, plant: Workspace) -> None:
     before = (plant.root / "params.yaml").read_text()
-    search = wanted(plant_records(plant))
+    search = wanted(plant_records(plant), timestamps=True)
     (plant.root / "params.yaml").write_text(before)
     state = station.end(station.run("pipeline/on-demand", overrides={"dataset": "planted"}))
     (plant.root / "params.yaml").write_text(before)

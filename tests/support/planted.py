@@ -22,17 +22,24 @@ def values(rows: int, columns: int) -> np.ndarray:
     return np.round(generator.uniform(100_000, 900_000, (rows, columns)), 6)
 
 
-def needles(numbers: Iterable[float]) -> list[bytes]:
-    """Every number as float and integer, either byte order, decimal, hexadecimal and base64 at each alignment."""
+def needles(numbers: Iterable[float], *, timestamps: bool = False) -> list[bytes]:
+    """Every number as float and integer, either byte order, decimal, hexadecimal and base64 at each alignment.
+
+    Where the haystack holds thousands of `timestamps`, six digits turn up by chance in their fractions of a second: there a
+    number below 1 is looked for with all of its digits only.
+    """
     found: list[bytes] = []
     for number in map(float, numbers):
         little = struct.pack("<d", number)
-        # Six digits would turn up by chance, in a time of day for one: an integer or a text has eleven or more.
-        integer = [struct.pack("<q", round(number * 1e6))] if number > 1 else []
+        integer = [struct.pack("<q", round(number * 1e6))] if number > 1 or not timestamps else []
         binary = [little, little[::-1], *integer]
         text = [repr(number), f"{number:.6f}", little.hex(), *(item.hex() for item in integer)]
         shifted = [base64.b64encode(b"\0" * shift + little)[4 if shift else 0 :][:8] for shift in range(3)]
-        found += binary + [item.encode() for item in text if len(item) >= 12] + [item for item in shifted if len(item) == 8]
+        found += (
+            binary
+            + [item.encode() for item in text if len(item) >= (12 if timestamps else 8)]
+            + [item for item in shifted if len(item) == 8]
+        )
     return found
 
 
