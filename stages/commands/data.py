@@ -32,6 +32,7 @@ def show(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> N
             "holdout": found.holdout,
             "package": found.package,
             "mirrors": len(found.mirrors),
+            "simulated": found.simulated,
             "here": present(place, workspace, found),
         }
         for found in DATASETS.values()
@@ -41,7 +42,11 @@ def show(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> N
         return
     table = Table("data set", "records", "holdout", "comes from (after AIRLOCK_DATA_HOME)", "here", box=None)
     for row in rows:
-        places = [str(row["package"])] * bool(row["package"]) + ["public mirrors"] * bool(row["mirrors"])
+        places = (
+            [str(row["package"])] * bool(row["package"])
+            + ["public mirrors"] * bool(row["mirrors"])
+            + ["a simulation"] * bool(row["simulated"])
+        )
         table.add_row(
             str(row["name"]), f"{row['records']:,}", f"{row['holdout']:,}", ", ".join(places) or "-", "yes" if row["here"] else ""
         )

@@ -41,6 +41,7 @@ class Dataset:
         format: which reader of stages/datasets/conversion.py turns them into records.
         package: an installed package that carries the files.
         mirrors: public folders to download them from.
+        simulated: there are no files; the records are computed from a public seed.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Dataset:
     files: tuple[File, ...]
     package: str | None = None
     mirrors: tuple[str, ...] = ()
+    simulated: bool = False
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,8 @@ DATASETS = {
                 File("test.parquet", 9_300_952, "5f220df02702e9b1ccfe8d088fa2add5d5e878de401cd93b73b7dd5d31d2bb42"),
             ),
         ),
+        Dataset("behaviour-simulated", 59_690, 15_240, "behaviour", (), simulated=True),
+        Dataset("behaviour-weekly-simulated", 8_687, 965, "behaviour", (), simulated=True),
     )
 }
 

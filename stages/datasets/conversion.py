@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from stages.datasets import behaviour
 from stages.datasets.catalog import Dataset, File
 from stages.datasets.sources import locate, open_contents
 from stages.errors import InputError
@@ -26,13 +27,23 @@ Reader = Callable[[Schema, Sequence[File], Path], Batches]
 def convert(wanted: Dataset, folder: Path, target: Path, workspace: Path) -> None:
     """Write records.parquet, and holdout.parquet where there is one, into `target`."""
     schema = load_schema(workspace / f"data/schemas/{wanted.name}.yaml")
+    for role, batches, expected in _parts(wanted, schema, folder):
+        written = _write(target / f"{role}.parquet", batches)
+        if written != expected:
+            raise InputError(f"{wanted.name} has {written} {role} in its files instead of {expected}: get them anew")
+
+
+def _parts(wanted: Dataset, schema: Schema, folder: Path) -> Iterator[tuple[str, Batches, int]]:
+    """Each role with its records, and how many there must be."""
+    if wanted.simulated:
+        found = behaviour.divide(wanted.name)
+        yield from ((role, behaviour.batches(found[role]), getattr(wanted, role)) for role in ("records", "holdout"))
+        return
     half = len(wanted.files) // 2 if wanted.holdout else len(wanted.files)
     parts = {"records": (wanted.files[:half], wanted.records), "holdout": (wanted.files[half:], wanted.holdout)}
     for role, (files, expected) in parts.items():
         if files:
-            written = _write(target / f"{role}.parquet", READERS[wanted.format](schema, files, folder))
-            if written != expected:
-                raise InputError(f"{wanted.name} has {written} {role} in its files instead of {expected}: get them anew")
+            yield role, READERS[wanted.format](schema, files, folder), expected
 
 
 def _write(path: Path, batches: Batches) -> int:

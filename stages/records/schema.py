@@ -86,11 +86,40 @@ class Image(Section):
         return self.pixels or ()
 
 
+class Friends(Section):
+    """Slots through which other users reach a record: who it is, and a number from that user's data. The numbers are the last columns.
+
+    `name` and `influence` are patterns such as "friend_{}" that count from 1. An empty name means an empty slot, whose number is 0. One
+    user counts in at most `appearances` slots of other users' records.
+    """
+
+    name: str
+    influence: str
+    slots: int = Field(ge=1)
+    appearances: int = Field(ge=1)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The file's columns that say who."""
+        return tuple(self.name.replace("{}", str(number)) for number in range(1, self.slots + 1))
+
+    @property
+    def influences(self) -> tuple[str, ...]:
+        """The columns with the numbers."""
+        return tuple(self.influence.replace("{}", str(number)) for number in range(1, self.slots + 1))
+
+
 class User(Section):
     """Who a record belongs to, and how many records of one user count at most."""
 
     column: str
     per_user: int = Field(ge=1)
+    friends: Friends | None = None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The file's columns that name users."""
+        return (self.column, *(self.friends.names if self.friends else ()))
 
 
 class Schema(Section):
@@ -121,7 +150,7 @@ class Schema(Section):
     def sources(self) -> tuple[str, ...]:
         """The file's columns that are read, without the label."""
         names = self.image.sources if self.image else tuple(column.name for column in self.columns)
-        return (*names, self.user.column) if self.user else names
+        return (*names, *self.user.sources) if self.user else names
 
     def require_complete(self, source: str) -> None:
         """Refuse a schema that could not encode a record.
@@ -207,6 +236,7 @@ def _problems(schema: Schema) -> list[str]:
     else:
         problems += ["a tabular schema needs columns and no image"] if schema.image or not schema.columns else []
         problems += [problem for column in schema.columns for problem in _column_problems(column)]
+    problems += _friends_problems(schema)
     roles = [*schema.sources, schema.label.column, *schema.ignored]
     twice = next((name for index, name in enumerate(roles) if name in set(roles[:index])), None) if len(set(roles)) < len(roles) else None
     return problems + ([f"column '{twice}' is named twice"] if twice else [])
@@ -228,6 +258,18 @@ def _bounds_problems(bounds: Bounds | None, where: str) -> list[str]:
     if bounds is None:
         return [f"{where} has no bounds: give the lowest and highest value that the measurement allows, as [low, high]"]
     return [] if 0 < bounds[1] - bounds[0] < math.inf else [f"{where}: bounds must be [low, high] with low < high"]
+
+
+def _friends_problems(schema: Schema) -> list[str]:
+    """A slot is one encoded number from 0 on, and slots come last: what a mechanism takes for a user's own is the user's own."""
+    friends = schema.user.friends if schema.user else None
+    if friends is None:
+        return []
+    last = schema.columns[-friends.slots :]
+    if tuple(column.name for column in last) != friends.influences:
+        return [f"user.friends: the last {friends.slots} columns must be {friends.influences[0]} to {friends.influences[-1]}"]
+    plain = all(column.type == "number" and column.missing != "impute" and column.bounds and column.bounds[0] == 0 for column in last)
+    return [] if plain else ["user.friends: influences are numbers with bounds [0, high], and are not imputed"]
 
 
 def _image_problems(schema: Schema) -> list[str]:

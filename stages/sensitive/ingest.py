@@ -70,7 +70,7 @@ def _encoded(room: Room, schema: Schema, handle: Handle) -> Iterator[tuple[int, 
         encoded = encode(raw, schema, first_row=row)
         numbers = None
         if users:
-            numbers, encoded = users.bound(raw.column(users.column), encoded, first_row=row)
+            numbers, encoded = users.bound(raw, encoded, first_row=row)
         counts.update(encoded.counts)
         classes.update(np.unique(encoded.y[encoded.valid > 0]).tolist())
         yield row, pack(encoded, user=numbers)
