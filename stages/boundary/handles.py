@@ -138,6 +138,7 @@ def facts_of(found: Mapping[Role, Handle], schema: Schema, params: Params) -> Fa
             f"schema '{schema.name}' and its handle disagree on `public`: a population stays what it was added as; use another name"
         )
     split = plan_split(params, schema, n=records.n, n_file=holdout.n if holdout else None)
+    friends = schema.user.friends if schema.user else None
     held_out: dict[str, str] = {"kind": split.holdout, "source": split.source}
     if split.source == "file" and holdout:
         held_out["fingerprint"] = holdout.fingerprint
@@ -156,6 +157,7 @@ def facts_of(found: Mapping[Role, Handle], schema: Schema, params: Params) -> Fa
         users=records.users,
         per_user=schema.user.per_user if schema.user else None,
         features=schema.features,
+        friends={"slots": friends.slots, "appearances": friends.appearances} if friends else None,
     )
 
 

@@ -238,6 +238,7 @@ def facts_of(meta: Mapping[str, Any]) -> Facts:
         SealError: the document is of another version or was cut.
     """
     names = {field.name for field in fields(Facts)}
+    meta = {"friends": None, **meta}  # sealed before there were slots for friends
     if meta.get("version") != VERSION or not names <= meta.keys():
         raise SealError(f"{META} is not of this version: run `dvc repro --force ingest`")
     values = {name: meta[name] for name in names}

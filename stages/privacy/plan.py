@@ -26,6 +26,8 @@ class Facts:
         split: the ingest parameters that shaped the split.
         users: number of distinct users where the schema names a user column, with `per_user` records at most each.
         features: feature map named in the schema, if any.
+        friends: where records have slots for other users' influence: how many `slots` a record has (its last columns), and in how many
+            slots of others (`appearances`) one user is found at most.
     """
 
     population: str
@@ -41,6 +43,7 @@ class Facts:
     users: int | None = None
     per_user: int | None = None
     features: str | None = None
+    friends: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -90,12 +90,16 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
 
 
 def records_per_unit(params: Params, facts: Facts) -> int:
-    """How many records one unit of privacy has at most: 1, or a user's bound in the schema."""
+    """How many records one unit of privacy has at most: 1, or a user's bound in the schema.
+
+    A slot of somebody else's record counts as two: the record is replaced by what it is without the user, which is to take one record away
+    and to put one in.
+    """
     if params.release.unit == "record":
         return 1
     if facts.per_user is None:
         raise ParamsError("params.yaml: release.unit 'user' needs a schema that names the user column and a bound of records per user")
-    return facts.per_user
+    return facts.per_user + 2 * (facts.friends["appearances"] if facts.friends else 0)
 
 
 def _shares(wanted: dict[str, float], params: Params) -> dict[str, float]:
