@@ -29,7 +29,7 @@ class NetworkModel(Model):
     @property
     def reconstructs(self) -> bool:
         """Its scores are records, not classes."""
-        return self.network.startswith("autoencoder")
+        return self.network.partition(":")[0].endswith("autoencoder")
 
     def logits(self, records: NDArray[Any]) -> NDArray[np.float64]:
         """Scores of encoded records, (n, classes), a batch at a time."""

@@ -1,10 +1,11 @@
-"""The method of auxiliary coordinates (Carreira-Perpinan and Wang 2014) as DP-MAC uses it: layers without biases, softplus, mu = 1.
+"""The method of auxiliary coordinates (Carreira-Perpinan and Wang 2014) as DP-MAC uses it, mu = 1.
 
-Layer k has weights W_k (inputs x outputs) and an objective of its own, E_k(W_k) = 1/2 |z_k - softplus(z_{k-1} W_k)|^2 for each
-record; the last one fits the record itself (an autoencoder) or its label, 1/2 sum_h [softplus(a_h) - y_h a_h] (App. G). Everything here
-is done record by record: no row of an answer depends on another record.
+Layer k has weights W_k (inputs x outputs) and an objective of its own, E_k(W_k) = 1/2 |z_k - f(z_{k-1} W_k)|^2 for each record;
+the last one fits the record itself (an autoencoder) or its label, 1/2 sum_h [softplus(a_h) - y_h a_h] (App. G). f is softplus in the
+paper; the authors' program has rectifiers, a linear last layer and biases (an input that is always 1, the last row of W_k). Everything
+here is done record by record: no row of an answer depends on another record.
 
-With v = z_{k-1} and a = w_h . v, both objectives have the gradient e_h v and the Hessian s_h v v^T in w_h. So the coefficients of the
+With v = z_{k-1} and a = w_h . v, all objectives have the gradient e_h v and the Hessian s_h v v^T in w_h. So the coefficients of the
 second-order expansion at w, b_h = (e_h - s_h a) v and C_h = s_h / 2 v v^T, are outer products, and their norms over all h are
 |v| |e - s a| and |v|^2 |s| / 2. To first order b_h = e_h v, and there is no C.
 """
@@ -20,9 +21,38 @@ from torch import Tensor
 from torch.nn import functional
 
 Weights = Sequence[Tensor]
-Task = Literal["classify", "reconstruct"]
+Unit = Literal["softplus", "relu", "linear", "logistic"]
 Order = Literal[1, 2]
 FIRST_MOMENT, SECOND_MOMENT, TINY = 0.9, 0.999, 1e-8
+
+
+@dataclass(frozen=True)
+class Units:
+    """What layers compute. `logistic` is for labels: its objective is App. G's, and the released network has the activation itself."""
+
+    hidden: Literal["softplus", "relu"] = "softplus"
+    output: Unit = "logistic"
+    biases: bool = False
+
+    def each(self, layers: int) -> list[Unit]:
+        """Layer by layer."""
+        return [*[self.hidden] * (layers - 1), self.output]
+
+    def activate(self, inputs: Tensor, weight: Tensor) -> Tensor:
+        """a of every unit of a layer."""
+        return torch.addmm(weight[-1], inputs, weight[:-1]) if self.biases else inputs @ weight
+
+    def without_bias(self, weight: Tensor) -> Tensor:
+        """What the inputs are multiplied with."""
+        return weight[:-1] if self.biases else weight
+
+    def extend(self, inputs: Tensor) -> Tensor:
+        """The inputs, and the constant one where there are biases."""
+        return torch.cat([inputs, inputs.new_ones(len(inputs), 1)], dim=1) if self.biases else inputs
+
+
+CLASSIFIER, AUTOENCODER = Units(), Units(output="softplus")
+"""The paper's."""
 
 
 @dataclass(frozen=True)
@@ -62,57 +92,67 @@ class Coefficients:
         return sums
 
 
-def derivatives(activation: Tensor, target: Tensor, *, logistic: bool) -> tuple[Tensor, Tensor]:
+def apply(unit: Unit, activation: Tensor) -> Tensor:
+    """f(a)."""
+    if unit == "softplus":
+        return functional.softplus(activation)
+    return functional.relu(activation) if unit == "relu" else activation
+
+
+def derivatives(activation: Tensor, target: Tensor, unit: Unit) -> tuple[Tensor, Tensor]:
     """e and s: first and second derivative of a unit's objective in its activation a."""
+    if unit == "linear":
+        return activation - target, torch.ones_like(activation)
+    if unit == "relu":
+        on = (activation > 0).to(activation)
+        return (activation - target) * on, on
     slope = torch.sigmoid(activation)
     bend = slope * (1 - slope)
-    if logistic:
+    if unit == "logistic":
         return (slope - target) / 2, bend / 2
     miss = functional.softplus(activation) - target
     return miss * slope, miss * bend + slope**2
 
 
-def find_coordinates(weights: Weights, records: Tensor, targets: Tensor, how: Coordinates, *, task: Task) -> list[Tensor]:
+def find_coordinates(weights: Weights, records: Tensor, targets: Tensor, how: Coordinates, units: Units) -> list[Tensor]:
     """z_1 .. z_K of every record: from the forward pass, downhill on E_o + sum E_k (Eq. 2)."""
-    z = forward(weights, records, how.bound)
+    z = forward(weights, records, how.bound, units)
+    given = units.activate(records, weights[0])  # the same at every step
     first, second = [torch.zeros_like(one) for one in z], [torch.zeros_like(one) for one in z]
     for step in range(1, how.steps + 1):
-        for k, slope in enumerate(coordinate_gradients(weights, records, targets, z, task=task)):
+        for k, slope in enumerate(coordinate_gradients(weights, given, targets, z, units)):
             if how.optimiser == "adam":
                 slope = adam(slope, first[k], second[k], step)
             z[k] = shorten(z[k] - how.rate * slope, how.bound)
     return z
 
 
-def forward(weights: Weights, records: Tensor, bound: float) -> list[Tensor]:
+def forward(weights: Weights, records: Tensor, bound: float, units: Units) -> list[Tensor]:
     """Hidden activations, each layer's norm at most `bound`."""
     z: list[Tensor] = []
     for weight in weights[:-1]:
-        z.append(shorten(functional.softplus((z[-1] if z else records) @ weight), bound))
+        z.append(shorten(apply(units.hidden, units.activate(z[-1] if z else records, weight)), bound))
     return z
 
 
-def coordinate_gradients(weights: Weights, records: Tensor, targets: Tensor, z: Sequence[Tensor], *, task: Task) -> list[Tensor]:
-    """Of Eq. 2 in every z_k: its own layer's miss, and what the next layer's objective asks of it."""
-    inputs, wanted = [records, *z], [*z, targets]
-    active = [given @ weight for given, weight in zip(inputs, weights, strict=True)]
+def coordinate_gradients(weights: Weights, given: Tensor, targets: Tensor, z: Sequence[Tensor], units: Units) -> list[Tensor]:
+    """Of Eq. 2 in every z_k: its own layer's miss, and what the next layer's objective asks of it. `given`: the first layer's a."""
+    wanted, kinds = [*z, targets], units.each(len(weights))
+    active = [given, *(units.activate(one, weight) for one, weight in zip(z, weights[1:], strict=True))]
     slopes = []
     for k in range(1, len(weights)):
-        last = k == len(weights) - 1
-        above, _ = derivatives(active[k], wanted[k], logistic=last and task == "classify")
-        slopes.append(z[k - 1] - functional.softplus(active[k - 1]) + above @ weights[k].T)
+        above, _ = derivatives(active[k], wanted[k], kinds[k])
+        slopes.append(z[k - 1] - apply(kinds[k - 1], active[k - 1]) + above @ units.without_bias(weights[k]).T)
     return slopes
 
 
-def coefficients(
-    weights: Weights, records: Tensor, targets: Tensor, z: Sequence[Tensor], *, task: Task, order: Order
-) -> list[Coefficients]:
+def coefficients(weights: Weights, records: Tensor, targets: Tensor, z: Sequence[Tensor], units: Units, order: Order) -> list[Coefficients]:
     """Of every layer's objective, expanded at `weights`."""
     found, inputs, wanted = [], [records, *z], [*z, targets]
-    for k, weight in enumerate(weights):
-        active = inputs[k] @ weight
-        slope, bend = derivatives(active, wanted[k], logistic=task == "classify" and k == len(weights) - 1)
-        found.append(Coefficients(inputs[k], slope if order == 1 else slope - bend * active, bend if order == 2 else None))
+    for k, (weight, unit) in enumerate(zip(weights, units.each(len(weights)), strict=True)):
+        active = units.activate(inputs[k], weight)
+        slope, bend = derivatives(active, wanted[k], unit)
+        found.append(Coefficients(units.extend(inputs[k]), slope if order == 1 else slope - bend * active, bend if order == 2 else None))
     return found
 
 

@@ -2,6 +2,7 @@
 
 AdLM: Phan et al. Sec. IV (MNIST: 5x5x32, 5x5x64, 25; CIFAR-10: 3x3x128, 5x5x128, 5x5x256, 30), normalised by Eq. 22.
 DP-SGD: the convolutional network of Opacus' MNIST example, a small multilayer perceptron, a linear model.
+Neuron noise: three hidden layers for tables; for images two convolutions and two hidden layers with batch normalisation between them.
 """
 
 from __future__ import annotations
@@ -148,13 +149,55 @@ def linear(shape: Shape, classes: int) -> Ordered:
 
 def softplus(hidden: Shape, shape: Shape, classes: int) -> Ordered:
     """DP-MAC's classifier: no biases, softplus between the layers."""
-    return _dense((_size(shape), *hidden, classes))
+    return _dense((_size(shape), *hidden, classes), nn.Softplus)
 
 
 def autoencoder(hidden: Shape, shape: Shape, classes: int) -> Ordered:
     """DP-MAC's autoencoder: no biases, softplus after every layer; it has the record for its target and no classes."""
-    dense = _dense((_size(shape), *hidden, _size(shape)))
+    dense = _dense((_size(shape), *hidden, _size(shape)), nn.Softplus)
     return Ordered(dense.layers.append(nn.Softplus()))
+
+
+def relu(hidden: Shape, shape: Shape, classes: int) -> Ordered:
+    """The classifier of DP-MAC's authors' program: biases and rectifiers."""
+    return _dense((_size(shape), *hidden, classes), nn.ReLU)
+
+
+def relu_autoencoder(hidden: Shape, shape: Shape, classes: int) -> Ordered:
+    """The autoencoder of DP-MAC's authors' program: the last layer is linear."""
+    return _dense((_size(shape), *hidden, _size(shape)), nn.ReLU)
+
+
+class Offset(nn.Module):
+    """A constant on every neuron of a layer: omega + delta, the noise of neuron noise injection. Zero until it is set."""
+
+    noise: Tensor
+
+    def __init__(self, *neurons: int) -> None:
+        super().__init__()
+        self.register_buffer("noise", torch.zeros(neurons))
+
+    def forward(self, affine: Tensor) -> Tensor:
+        """The same for every record."""
+        return affine + self.noise
+
+
+def neurons(hidden: Shape, shape: Shape, classes: int) -> Ordered:
+    """Neuron noise injection's networks: rectified layers with an offset on every neuron, before the rectifier.
+
+    Images: 3x3 convolutions of 32 and 64 maps, each halved by pooling, before the hidden layers; the first of these is batch-normalised.
+    """
+    layers: list[nn.Module] = [nn.Flatten()] if len(shape) == 1 else []
+    if not layers:
+        for inputs, maps, times in ((shape[2], 32, 1), (32, 64, 2)):
+            layers += [nn.Conv2d(inputs, maps, 3, padding=1), Offset(maps, shape[0] // times, shape[1] // times)]
+            layers += [nn.ReLU(), nn.MaxPool2d(2)]
+        layers.append(nn.Flatten())
+    normalised = len(shape) == 3
+    for inputs, outputs in pairwise((_width(nn.Sequential(*layers), shape), *hidden)):
+        layers += [nn.Linear(inputs, outputs), Offset(outputs), nn.ReLU(), *([nn.BatchNorm1d(outputs)] if normalised else [])]
+        normalised = False
+    return Ordered(nn.Sequential(*layers, nn.Linear(hidden[-1], classes), Offset(classes)))
 
 
 NETWORKS: dict[str, Callable[[Shape, int], nn.Module]] = {
@@ -165,7 +208,12 @@ NETWORKS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "linear": linear,
 }
 # Named with the widths of their hidden layers: softplus:300-100.
-LAYERED: dict[str, Callable[[Shape, Shape, int], nn.Module]] = {"softplus": softplus, "autoencoder": autoencoder}
+LAYERED: dict[str, Callable[[Shape, Shape, int], nn.Module]] = {
+    "softplus": softplus,
+    "autoencoder": autoencoder,
+    "relu": relu,
+    "relu-autoencoder": relu_autoencoder,
+}
 
 
 def build(name: str, shape: Shape, classes: int, *, seed: int) -> nn.Module:
@@ -186,16 +234,17 @@ def _hidden(shape: Shape, plan: Layout, *, bound: bool) -> tuple[nn.Module, nn.S
     inputs = shape[2]
     for number, (kernel, maps, pool) in enumerate(zip(plan.kernels, plan.maps, plan.pools, strict=True)):
         layers.append(nn.Conv2d(inputs, maps, kernel, padding=kernel // 2, bias=number > 0 or not bound))
-        layers += [nn.ReLU(), nn.MaxPool2d(pool), *([Contrast()] if bound else [])]
+        # The greatest of rectified values is the rectified greatest; rectifying after pooling has less to do.
+        layers += [nn.MaxPool2d(pool), nn.ReLU(), Contrast()] if bound else [nn.ReLU(), nn.MaxPool2d(pool)]
         inputs = maps
     layers.append(nn.Flatten())
     return layers[0], nn.Sequential(*layers[1:]), _width(nn.Sequential(*layers), shape)
 
 
-def _dense(sizes: Shape) -> Ordered:
+def _dense(sizes: Shape, unit: type[nn.Module]) -> Ordered:
     layers: list[nn.Module] = [nn.Flatten()]
     for inputs, outputs in pairwise(sizes):
-        layers += [nn.Linear(inputs, outputs, bias=False), nn.Softplus()]
+        layers += [nn.Linear(inputs, outputs, bias=unit is nn.ReLU), unit()]
     return Ordered(nn.Sequential(*layers[:-1]))
 
 

@@ -1,19 +1,18 @@
-"""The steps of `dp-mac`: sums of clipped coefficients, noise on them, thresholds from noisy histograms."""
+"""The steps of `dp-mac`: noisy sums of clipped coefficients, thresholds from noisy histograms, directions from a noisy covariance."""
 
 from __future__ import annotations
 
 import math
-from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from stages.models import mac
+from stages.models.devices import choose_device
 from stages.models.networks import channels_first
 from stages.release.dp_sgd import Data
-from stages.release.steps import Keyed, State, Tick, silent, walk
+from stages.release.steps import Course, Keyed, State
 
 if TYPE_CHECKING:
     from stages.release.dp_mac import Recipe
@@ -23,64 +22,86 @@ SEED = 0
 PIECE = 1000
 
 
-def train(
-    recipe: Recipe, data: Data, keyed: Keyed, *, checkpoint: Path | None = None, tick: Tick = silent
-) -> tuple[list[Tensor], list[float]]:
-    """All three phases as one walk; the weights and the thresholds (of b, and of C to second order, layer by layer)."""
-    run = _Run(recipe, data, keyed)
-    count = recipe.pretraining + recipe.steps
-    final = walk(run.start(), run.advance, steps=count, identity=keyed.release_id, checkpoint=checkpoint, tick=tick)
-    return run.weights(final), final["thresholds"].tolist()
+def train(recipe: Recipe, data: Data, course: Course) -> tuple[dict[str, Any], list[float]]:
+    """All phases as one walk; the network's tensors and the thresholds (of b, and of C to second order, layer by layer)."""
+    run = Run(recipe, data, course.keyed, choose_device(recipe.options.device, "release.options.device"))
+    final = course.walk(run.start(), run.advance, recipe.pretraining + recipe.steps)
+    return run.tensors(final), final["thresholds"].tolist()
 
 
-class _Run:
-    def __init__(self, recipe: Recipe, data: Data, keyed: Keyed) -> None:
+class Run:
+    """One training: everything but the state."""
+
+    def __init__(self, recipe: Recipe, data: Data, keyed: Keyed, device: str) -> None:
         options = recipe.options
-        assert options.task and options.z_steps and options.z_rate and options.bound_z and options.bound_w and options.learning_rate
-        self.recipe, self.data, self.keyed, self.task, self.device = recipe, data, keyed, options.task, torch.device(options.device)
+        assert options.z_steps and options.z_rate and options.bound_z and options.bound_w and options.learning_rate and options.decay
+        self.recipe, self.data, self.keyed, self.units, self.device = recipe, data, keyed, recipe.units, torch.device(device)
         self.how = mac.Coordinates(options.z_steps, options.z_rate, options.bound_z, options.z_optimiser)
-        self.bound, self.rate = options.bound_w, options.learning_rate
+        self.bound, self.first_rate, self.decay = options.bound_w, options.learning_rate, options.decay
         self.epoch = max(1, round(1 / recipe.rate))
 
     def start(self) -> State:
         """First weights, no momentum, the largest threshold for every layer."""
         options, generator, state = self.recipe.options, torch.Generator().manual_seed(SEED), State()
-        for k, (inputs, outputs) in enumerate(pairwise(self.recipe.sizes)):
-            weight = torch.randn(inputs, outputs, generator=generator) / (1 if options.initial == "normal" else math.sqrt(inputs))
-            state[f"weight{k}"] = weight.to(self.device)
+        for k, (inputs, outputs) in enumerate(self.recipe.shapes):
+            spread = 1 / inputs if options.initial == "scaled" else 2 / (inputs + outputs)
+            state[f"weight{k}"] = (torch.randn(inputs, outputs, generator=generator) * math.sqrt(spread)).to(self.device)
             state[f"first{k}"], state[f"second{k}"] = (torch.zeros_like(state[f"weight{k}"]) for _ in range(2))
+        if options.projection:
+            size = math.prod(self.data.records.shape[1:])
+            state["projection"] = torch.zeros(size, options.projection, device=self.device)
         largest = [options.threshold, options.threshold_second][: options.order] * self.recipe.layers
         return {**state, "thresholds": torch.tensor(largest, dtype=torch.float64)}
 
     def weights(self, state: State) -> list[Tensor]:
+        """Layer by layer, biases in the last row."""
         return [state[f"weight{k}"] for k in range(self.recipe.layers)]
 
+    def tensors(self, state: State) -> dict[str, Any]:
+        """The network that is released: of the records themselves, so a projection becomes part of the first layer."""
+        found = {}
+        for k, weight in enumerate(self.weights(state)):
+            body, name = self.units.without_bias(weight), f"network.layers.{1 + 2 * k}"
+            found[f"{name}.weight"] = (state["projection"] @ body if k == 0 and "projection" in state else body).T
+            found |= {f"{name}.bias": weight[-1]} if self.units.biases else {}
+        return {name: value.contiguous().cpu().numpy() for name, value in found.items()}
+
     def advance(self, step: int, state: State) -> State:
-        """One step; between the phases the histograms are read and training begins anew."""
+        """One step; before the first one a projection is learned, and between the phases thresholds, whereupon training begins anew."""
         first = self.recipe.pretraining
+        if step == 0 and "projection" in state:
+            state = {**state, "projection": self.learn_projection(state["projection"].shape[1])}
         if first and step == first:
-            state = {**self.start(), "thresholds": self.learn_thresholds(step, state)}
+            kept = {name: value for name, value in state.items() if name == "projection"}
+            state = {**self.start(), **kept, "thresholds": self.learn_thresholds(step, state)}
         rows = self.keyed.sample(step, self.recipe.rate, len(self.data.labels))
-        noisy = self.perturb(step, self.sums(self.weights(state), rows, state["thresholds"].tolist()), state["thresholds"])
+        noisy = self.perturb(step, self.sums(state, rows), state["thresholds"])
         return self.update(step - (first if step >= first else 0), state, noisy)
 
-    def sums(self, weights: list[Tensor], rows: Tensor, thresholds: list[float]) -> list[Tensor]:
+    def sums(self, state: State, rows: Tensor) -> list[Tensor]:
         """Clipped coefficients, summed over records; null records have none."""
-        order = self.recipe.options.order
+        order, thresholds = self.recipe.options.order, state["thresholds"].tolist()
         totals = [torch.zeros(0)] * len(thresholds)
-        for number, layer in enumerate(self.coefficients(weights, rows)):
+        for number, layer in enumerate(self.coefficients(state, rows)):
             own = slice(number * order, (number + 1) * order)
             totals[own] = layer.clipped_sums(thresholds[own])
         return totals
 
-    def coefficients(self, weights: list[Tensor], rows: Tensor) -> list[mac.Coefficients]:
-        known = rows[self.data.labels[rows] >= 0]
-        records = channels_first(self.data.scaled(known)).flatten(1).to(self.device)
+    def coefficients(self, state: State, rows: Tensor) -> list[mac.Coefficients]:
+        """Of some records, with the auxiliary coordinates that suit each of them."""
+        known, weights = rows[self.data.labels[rows] >= 0], self.weights(state)
+        records = self.flat(known)
         targets = records
-        if self.task == "classify":
+        if self.recipe.options.task == "classify":
             targets = torch.nn.functional.one_hot(self.data.labels[known], self.recipe.sizes[-1]).to(records)
-        z = mac.find_coordinates(weights, records, targets, self.how, task=self.task)
-        return mac.coefficients(weights, records, targets, z, task=self.task, order=self.recipe.options.order)
+        if "projection" in state:
+            records = records @ state["projection"]
+        z = mac.find_coordinates(weights, records, targets, self.how, self.units)
+        return mac.coefficients(weights, records, targets, z, self.units, self.recipe.options.order)
+
+    def flat(self, rows: Tensor) -> Tensor:
+        """Records as vectors."""
+        return channels_first(self.data.scaled(rows)).flatten(1).to(self.device)
 
     def perturb(self, step: int, totals: list[Tensor], thresholds: Tensor) -> list[Tensor]:
         """Divided by the expected size of a sample."""
@@ -93,7 +114,8 @@ class _Run:
     def update(self, step: int, state: State, noisy: list[Tensor]) -> State:
         """Adam on the noisy polynomial, `w_steps` times; columns of weights stay within their bound."""
         options, after = self.recipe.options, dict(state)
-        rate = self.rate * options.decay ** (step // self.epoch)
+        epochs = min(step // self.epoch, options.decay_epochs - 1) if options.decay_epochs else step // self.epoch
+        rate = self.first_rate * self.decay**epochs
         for k in range(self.recipe.layers):
             weight, first, second = (state[f"{name}{k}"].clone() for name in ("weight", "first", "second"))
             for extra in range(options.w_steps):
@@ -107,12 +129,35 @@ class _Run:
         bins, largest = self.recipe.options.bins, state["thresholds"]
         counts = torch.zeros(len(largest), bins, dtype=torch.float64)
         for rows in torch.split(torch.arange(len(self.data.labels)), PIECE):
-            norms = [norm for layer in self.coefficients(self.weights(state), rows) for norm in layer.norms()]
+            norms = [norm for layer in self.coefficients(state, rows) for norm in layer.norms()]
             for number, norm in enumerate(norms):
                 places = (norm.double().cpu() / largest[number] * bins).long().clamp(0, bins - 1)
                 counts[number] += torch.bincount(places, minlength=bins)
         noisy = counts + self.recipe.options.histogram_sigma * self.keyed.gaussian(step, "histograms", counts)
         return largest * (noisy.argmax(dim=1) + 1) / bins
+
+    def learn_projection(self, directions: int) -> Tensor:
+        """Leading eigenvectors of the noisy sum of v v^T, v a record divided by its length; a null record is no part of it.
+
+        Its Frobenius norm is 1, so a record moves the sum by at most 1, and replacing one by at most sqrt 2. Noise is drawn for the upper
+        triangle, of the priced deviation on the diagonal and divided by sqrt 2 off it: isotropic in Frobenius norm.
+        """
+        total = self.covariance()
+        drawn = self.keyed.gaussian(0, "projection", total).triu()
+        noise = drawn.triu(1) / math.sqrt(2)
+        noise = noise + noise.T + drawn.diag().diag()
+        _, vectors = torch.linalg.eigh(total + self.recipe.options.projection_sigma * noise)
+        found: Tensor = vectors[:, -directions:].float().contiguous()
+        return found
+
+    def covariance(self) -> Tensor:
+        """Sum of v v^T."""
+        size = math.prod(self.data.records.shape[1:])
+        total = torch.zeros(size, size, dtype=torch.float64, device=self.device)
+        for rows in torch.split(torch.nonzero(self.data.labels >= 0).flatten(), PIECE):
+            unit = torch.nn.functional.normalize(self.flat(rows), dim=1)
+            total += unit.T @ unit
+        return total
 
 
 def slope_of(weight: Tensor, coefficients: list[Tensor]) -> Tensor:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from stages.privacy.attacks import Target
 
-NAME, VERSION = "dp-sgd", 1
+NAME, VERSION = "dp-sgd", 2
 ARGUMENT = "Poisson-sampled Gaussian steps, composed by privacy loss distributions (MECHANISMS.md, conventions)"
 SEED = 0
 """Of the network's first weights, which are public."""
@@ -222,10 +222,11 @@ class Clipped:
         """The sum over `rows`, flat; null records have no gradient and an empty sample has the sum 0."""
         import torch
 
-        total = torch.zeros(sum(parameter.numel() for parameter in self._parameters))
+        device = self._parameters[0].device
+        total = torch.zeros(sum(parameter.numel() for parameter in self._parameters), device=device)
         for piece in torch.split(rows[data.labels[rows] >= 0], PIECE):
             if len(piece):
-                total += self._piece(data.scaled(piece), data.labels[piece])
+                total += self._piece(data.scaled(piece).to(device), data.labels[piece].to(device))
         return total
 
     def _piece(self, records: Tensor, labels: Tensor) -> Tensor:

@@ -11,8 +11,7 @@ estimated from noisy sums. The gain over the sphere is (sum sqrt(m d))^2 / (sum 
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -20,12 +19,12 @@ from stages.params import Params, check
 from stages.privacy.guarantees import Guarantee
 from stages.privacy.plan import Facts, Plan
 from stages.release import dp_sgd, gradients, steps
-from stages.release.steps import State, Tick, silent
+from stages.release.steps import State
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-NAME, VERSION, INTERACTIVE = "ellipsoid-noise", 1, True
+NAME, VERSION, INTERACTIVE = "ellipsoid-noise", 2, True
 ARGUMENT = "MECHANISMS.md 3c and Lemma E: Poisson-sampled Gaussian steps in coordinates divided by D"
 
 
@@ -41,6 +40,7 @@ class Options(dp_sgd.Options):
     memory: float = Field(0.95, ge=0, lt=1)
     floor: float = Field(0.05, gt=0, le=1)
     patience: int = Field(10, ge=1)
+    device: str = "auto"
 
 
 def resolve(params: Params, facts: Facts) -> tuple[str, dp_sgd.Settings, Options]:
@@ -118,24 +118,13 @@ def ellipsoid(squares: Tensor, sizes: Tensor, *, clip: float, floor: float) -> T
     return clip * ((m / sizes).sqrt() * (m * sizes).sqrt().sum() / m.sum()).sqrt()
 
 
-def make(
-    params: Params,
-    facts: Facts,
-    reader: Any,
-    *,
-    key: bytes,
-    release_id: str,
-    weights: Any = None,
-    checkpoint: Path | None = None,
-    tick: Tick = silent,
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def train(params: Params, facts: Facts, data: dp_sgd.Data, course: steps.Course) -> steps.Released:
     """Train, and release the last iterate."""
-    from stages.models.networks import build
-
     model, settings, options = resolve(params, facts)
-    network = build(model, facts.shape, len(facts.labels), seed=dp_sgd.SEED)
-    schedule = gradients.Schedule(settings.rate, settings.steps, settings.batch, settings.learning_rate)
-    way, keyed = Learned(settings, options), steps.Keyed(key, release_id)
-    gradients.descend(network, dp_sgd.load(reader, facts), way, schedule, keyed, checkpoint=checkpoint, tick=tick)
+    schedule = gradients.Schedule(settings.rate, settings.steps, settings.batch, settings.learning_rate, options.device)
+    network = gradients.descend(gradients.network_of(model, facts), data, Learned(settings, options), schedule, course)
     details = {"network": model, "n": facts.n, "steps": settings.steps, "multiplier": settings.multiplier}
     return gradients.tensors_of(network), details
+
+
+make = steps.maker(train)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.release.dp_sgd import MOMENTUM, Clipped, Data
-from stages.release.steps import Keyed, State, Tick, silent, walk
+from stages.models.devices import choose_device
+from stages.privacy.plan import Facts
+from stages.release.dp_sgd import MOMENTUM, SEED, Clipped, Data
+from stages.release.steps import Course, State
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -25,6 +26,7 @@ class Schedule:
     steps: int
     batch: float
     learning_rate: float
+    device: str = "cpu"
 
 
 class Ellipsoid(Clipped):
@@ -64,21 +66,22 @@ class Noise:
         return state
 
 
+def network_of(name: str, facts: Facts) -> nn.Module:
+    """The network before training, which is the one that `dp-sgd` begins with."""
+    from stages.models.networks import build
+
+    return build(name, facts.shape, len(facts.labels), seed=SEED)
+
+
 def descend(
-    network: nn.Module,
-    data: Data,
-    way: Noise,
-    schedule: Schedule,
-    keyed: Keyed,
-    *,
-    checkpoint: Path | None = None,
-    tick: Tick = silent,
-    peek: Callable[[], None] = lambda: None,
-) -> None:
+    network: nn.Module, data: Data, way: Noise, schedule: Schedule, course: Course, *, peek: Callable[[], None] = lambda: None
+) -> nn.Module:
     """Train `network` on noisy sums. `peek` is called at every step with the network at its iterate (as published algorithms need)."""
     import torch
     from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+    device = choose_device(schedule.device, "release.options.device")
+    network.to(device)
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     memory = way.start([parameter.numel() for parameter in parameters])
     clipped = Ellipsoid(network, way.axes(memory))
@@ -89,15 +92,16 @@ def descend(
         peek()
         own = {name: state[name] for name in memory}
         clipped.axes = way.axes(own)
-        total = clipped.sum_of(data, keyed.sample(step, schedule.rate, len(data.labels)))
-        noisy = total + way.scale(own) * keyed.gaussian(step, "gradient", total)
+        total = clipped.sum_of(data, course.keyed.sample(step, schedule.rate, len(data.labels)))
+        noisy = total + way.scale(own).to(total) * course.keyed.gaussian(step, "gradient", total)
         velocity = MOMENTUM * state["velocity"] + noisy / schedule.batch
-        return {"theta": state["theta"] - schedule.learning_rate * velocity, "velocity": velocity, **way.learn(own, noisy)}
+        return {"theta": state["theta"] - schedule.learning_rate * velocity, "velocity": velocity, **way.learn(own, noisy.cpu())}
 
     start = {"theta": theta, "velocity": torch.zeros_like(theta), **memory}
-    final = walk(start, advance, steps=schedule.steps, identity=keyed.release_id, checkpoint=checkpoint, tick=tick)
+    final = course.walk(start, advance, schedule.steps)
     vector_to_parameters(final["theta"], parameters)
     clipped.remove()
+    return network
 
 
 def tensors_of(network: nn.Module) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -30,15 +29,14 @@ from stages.privacy import minimax
 from stages.privacy.guarantees import Guarantee
 from stages.privacy.plan import Facts, Plan
 from stages.release import dp_sgd, gradients, steps
-from stages.release.steps import State, Tick, silent
+from stages.release.steps import State
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-NAME, VERSION, INTERACTIVE = "optimized-noise", 1, True
+NAME, VERSION, INTERACTIVE = "optimized-noise", 2, True
 ARGUMENT = "MECHANISMS.md 3b: Poisson-sampled Gaussian steps, composed by privacy loss distributions"
 FLAW = "the noise of every step is shaped by the raw mean gradient of all records, used without noise"
-SEED = 0
 
 
 class Options(Section):
@@ -58,6 +56,7 @@ class Options(Section):
     batch: int | None = Field(None, ge=1)
     clip: float | None = Field(None, gt=0)
     learning_rate: float = Field(0.5, gt=0)
+    device: str = "auto"
 
 
 PRESETS: dict[str | None, dict[str, Any]] = {
@@ -115,7 +114,7 @@ def resolve(params: Params, facts: Facts) -> Recipe:
     if bound <= 0:
         least = math.ceil(minimax.least_order(epsilon, delta)) + 1
         raise ParamsError(f"params.yaml: release.options.order must be at least {least} here, or null for infinity (tau is not positive)")
-    schedule = gradients.Schedule(rate, count, rate * facts.n, options.learning_rate)
+    schedule = gradients.Schedule(rate, count, rate * facts.n, options.learning_rate, options.device)
     return Recipe(options, model, schedule, options.clip or 1.0, bound, 2 if release.neighbours == "replace-one" else 1)
 
 
@@ -174,33 +173,24 @@ class Published(gradients.Noise):
         return torch.from_numpy(units * solve(self.weights, recipe.alpha, recipe.bound)).float()
 
 
-def make(
-    params: Params,
-    facts: Facts,
-    reader: Any,
-    *,
-    key: bytes,
-    release_id: str,
-    weights: Any = None,
-    checkpoint: Path | None = None,
-    tick: Tick = silent,
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def train(params: Params, facts: Facts, data: dp_sgd.Data, course: steps.Course) -> steps.Released:
     """Train as Algorithm 1 does, and release the last iterate."""
-    from stages.models.networks import build
-
     recipe = resolve(params, facts)
     # The twin has no hooks for clipping.
-    network, twin = (build(recipe.model, facts.shape, len(facts.labels), seed=SEED) for _ in range(2))
-    data, way = dp_sgd.load(reader, facts), Published(recipe)
+    network, twin = (gradients.network_of(recipe.model, facts) for _ in range(2))
+    way = Published(recipe)
 
     def peek() -> None:
         if recipe.flaw:
-            twin.load_state_dict(network.state_dict())
+            twin.to(next(network.parameters()).device).load_state_dict(network.state_dict())
             way.weights = mean_gradient(twin, data)
 
-    gradients.descend(network, data, way, recipe.schedule, steps.Keyed(key, release_id), checkpoint=checkpoint, tick=tick, peek=peek)
+    gradients.descend(network, data, way, recipe.schedule, course, peek=peek)
     details = {"network": recipe.model, "n": facts.n, "steps": recipe.schedule.steps, "multiplier": recipe.multiplier}
     return gradients.tensors_of(network), details
+
+
+make = steps.maker(train)
 
 
 def mean_gradient(network: nn.Module, data: dp_sgd.Data) -> Any:
@@ -208,8 +198,9 @@ def mean_gradient(network: nn.Module, data: dp_sgd.Data) -> Any:
     import torch
 
     parameters, rows = list(network.parameters()), torch.nonzero(data.labels >= 0).flatten()
-    total = torch.zeros(sum(parameter.numel() for parameter in parameters))
+    device = parameters[0].device
+    total = torch.zeros(sum(parameter.numel() for parameter in parameters), device=device)
     for piece in torch.split(rows, 1024):
-        loss = torch.nn.functional.cross_entropy(network(data.scaled(piece)), data.labels[piece], reduction="sum")
+        loss = torch.nn.functional.cross_entropy(network(data.scaled(piece).to(device)), data.labels[piece].to(device), reduction="sum")
         total += torch.cat([one.reshape(-1) for one in torch.autograd.grad(loss, parameters)])
-    return total.double().numpy() / max(len(data.labels), 1)
+    return total.double().cpu().numpy() / max(len(data.labels), 1)

@@ -24,9 +24,12 @@ from stages.errors import ParamsError
 from stages.params import Params
 from stages.privacy import accounting, events, noise
 from stages.privacy.guarantees import Neighbours
+from stages.privacy.plan import Facts
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from stages.release.dp_sgd import Data
 
 State = dict[str, "Tensor"]
 Tick = Callable[[int, int], None]
@@ -62,6 +65,44 @@ class Keyed:
 
     def _stream(self, step: int, purpose: str, statistic: bytes) -> noise.Stream:
         return noise.Stream(self.key, release_id=self.release_id, release_pass=step + 1, purpose=purpose, statistic=statistic)
+
+
+@dataclass(frozen=True)
+class Course:
+    """How one release is trained, whatever the mechanism: its randomness, where it may stop and go on, who is told how far it is."""
+
+    keyed: Keyed
+    checkpoint: Path | None = None
+    tick: Tick = silent
+
+    def walk(self, start: State, advance: Callable[[int, State], State], count: int) -> State:
+        """`walk`, with all of this."""
+        return walk(start, advance, steps=count, identity=self.keyed.release_id, checkpoint=self.checkpoint, tick=self.tick)
+
+
+Released = tuple[dict[str, Any], dict[str, Any]]
+
+
+def maker(train: Callable[[Params, Facts, Data, Course], Released]) -> Callable[..., Released]:
+    """A mechanism's `make`: all records in memory, for they are read again and again, and `train` on them."""
+
+    def make(
+        params: Params,
+        facts: Facts,
+        reader: Any,
+        *,
+        key: bytes,
+        release_id: str,
+        weights: Any = None,
+        checkpoint: Path | None = None,
+        tick: Tick = silent,
+    ) -> Released:
+        """Tensors and details of the release."""
+        from stages.release.dp_sgd import load
+
+        return train(params, facts, load(reader, facts), Course(Keyed(key, release_id), checkpoint, tick))
+
+    return make
 
 
 class Checkpoint:

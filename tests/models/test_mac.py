@@ -10,43 +10,49 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.models import mac
+from stages.models import mac, networks
 from stages.privacy import auxiliary
 
 SIZES = (5, 4, 3)
 HOW = mac.Coordinates(steps=5, rate=0.05, bound=10.0)
+UNITS = {
+    "classify": mac.CLASSIFIER,
+    "reconstruct": mac.AUTOENCODER,
+    "relu classify": mac.Units("relu", "logistic", biases=True),
+    "relu reconstruct": mac.Units("relu", "linear", biases=True),
+}
 
 
 def example(seed: int, task: str = "classify", n: int = 6, scale: float = 1.0) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    sizes = SIZES if task == "classify" else (5, 4, 5)
-    weights = [torch.randn(i, o, generator=generator, dtype=torch.float64) * scale for i, o in pairwise(sizes)]
+    generator, labelled = torch.Generator().manual_seed(seed), task.endswith("classify")
+    sizes, extra = SIZES if labelled else (5, 4, 5), int(UNITS[task].biases)
+    weights = [torch.randn(i + extra, o, generator=generator, dtype=torch.float64) * scale for i, o in pairwise(sizes)]
     records = torch.rand(n, 5, generator=generator, dtype=torch.float64)
     labels = torch.nn.functional.one_hot(torch.randint(0, 3, (n,), generator=generator), 3).double()
-    return weights, records, labels if task == "classify" else records
+    return weights, records, labels if labelled else records
 
 
-def objective(weight: torch.Tensor, inputs: torch.Tensor, wanted: torch.Tensor, logistic: bool) -> torch.Tensor:
-    """E of one layer and one record, straight from the paper."""
-    active = inputs @ weight
-    if logistic:
+def objective(weight: torch.Tensor, inputs: torch.Tensor, wanted: torch.Tensor, unit: str) -> torch.Tensor:
+    """E of one layer and one record, straight from the paper; one more row of weights is a bias."""
+    active = inputs @ weight[: len(inputs)] + (weight[-1] if len(weight) > len(inputs) else 0)
+    if unit == "logistic":
         return (torch.nn.functional.softplus(active) - wanted * active).sum() / 2
-    return (wanted - torch.nn.functional.softplus(active)).square().sum() / 2
+    outputs = {"softplus": torch.nn.functional.softplus, "relu": torch.relu, "linear": torch.clone}[unit](active)
+    return (wanted - outputs).square().sum() / 2
 
 
-@pytest.mark.parametrize("task", ["classify", "reconstruct"])
-def test_coefficients_are_the_taylor_coefficients_of_autograd(task: mac.Task) -> None:
+@pytest.mark.parametrize("task", UNITS)
+def test_coefficients_are_the_taylor_coefficients_of_autograd(task: str) -> None:
     weights, records, targets = example(0, task)
-    z = mac.find_coordinates(weights, records, targets, HOW, task=task)
-    first = mac.coefficients(weights, records, targets, z, task=task, order=1)
-    second = mac.coefficients(weights, records, targets, z, task=task, order=2)
+    units = UNITS[task]
+    z = mac.find_coordinates(weights, records, targets, HOW, units)
+    first, second = (mac.coefficients(weights, records, targets, z, units, order) for order in (1, 2))
     inputs, wanted = [records, *z], [*z, targets]
-    for k, weight in enumerate(weights):
-        logistic = task == "classify" and k == 1
+    for k, (weight, unit) in enumerate(zip(weights, units.each(2), strict=True)):
         for n in range(len(records)):
 
-            def at(w: torch.Tensor, k: int = k, n: int = n, logistic: bool = logistic) -> torch.Tensor:
-                return objective(w, inputs[k][n], wanted[k][n], logistic)
+            def at(w: torch.Tensor, k: int = k, n: int = n, unit: str = unit) -> torch.Tensor:
+                return objective(w, inputs[k][n], wanted[k][n], unit)
 
             slope = torch.autograd.functional.jacobian(at, weight)
             bend = torch.autograd.functional.hessian(at, weight)
@@ -60,25 +66,39 @@ def test_coefficients_are_the_taylor_coefficients_of_autograd(task: mac.Task) ->
                 assert torch.allclose(C, bend[:, h, :, h] / 2)
 
 
-@pytest.mark.parametrize("task", ["classify", "reconstruct"])
-def test_coordinate_gradients_are_those_of_autograd(task: mac.Task) -> None:
+@pytest.mark.parametrize("task", UNITS)
+def test_coordinate_gradients_are_those_of_autograd(task: str) -> None:
     weights, records, targets = example(1, task)
-    z = [one.clone().requires_grad_() for one in mac.forward(weights, records, 10.0)]
+    units = UNITS[task]
+    z = [one.clone().requires_grad_() for one in mac.forward(weights, records, 10.0, units)]
     inputs, wanted = [records, *z], [*z, targets]
-    total = sum(
-        objective(weight, inputs[k][n], wanted[k][n], task == "classify" and k == 1) for k, weight in enumerate(weights) for n in range(6)
-    )
-    want = torch.autograd.grad(total, z)  # type: ignore[arg-type]
-    for got, one in zip(mac.coordinate_gradients(weights, records, targets, z, task=task), want, strict=True):
+    parts = [(k, unit, n) for k, unit in enumerate(units.each(2)) for n in range(6)]
+    want = torch.autograd.grad(sum(objective(weights[k], inputs[k][n], wanted[k][n], unit) for k, unit, n in parts), z)  # type: ignore[arg-type]
+    given_to_first = units.activate(records, weights[0])
+    for got, one in zip(mac.coordinate_gradients(weights, given_to_first, targets, z, units), want, strict=True):
         assert torch.allclose(got, one)
+
+
+@pytest.mark.parametrize("task", UNITS)
+def test_released_network_computes_what_was_trained(task: str) -> None:
+    weights, records, _ = example(2, task)
+    units, name = UNITS[task], {"classify": "softplus", "reconstruct": "autoencoder", "relu classify": "relu"}.get(task, "relu-autoencoder")
+    network = networks.build(f"{name}:4", (5,), 3, seed=0).double()
+    state = {}
+    for k, weight in enumerate(weights):
+        state |= {f"layers.{1 + 2 * k}.weight": units.without_bias(weight).T}
+        state |= {f"layers.{1 + 2 * k}.bias": weight[-1]} if units.biases else {}
+    network.load_state_dict(state)
+    hidden = mac.forward(weights, records, 1e9, units)[0]
+    assert torch.allclose(network(records), mac.apply(units.output, units.activate(hidden, weights[1])))
 
 
 @given(st.integers(0, 10_000), st.sampled_from(["adam", "sgd"]))
 def test_no_record_sees_another(seed: int, optimiser: str) -> None:
     weights, records, targets = example(seed)
     how = mac.Coordinates(5, 0.05, 10.0, optimiser)  # type: ignore[arg-type]
-    together = mac.find_coordinates(weights, records, targets, how, task="classify")
-    alone = mac.find_coordinates(weights, records[2:3], targets[2:3], how, task="classify")
+    together = mac.find_coordinates(weights, records, targets, how, mac.CLASSIFIER)
+    alone = mac.find_coordinates(weights, records[2:3], targets[2:3], how, mac.CLASSIFIER)
     assert all(torch.allclose(many[2], one[0]) for many, one in zip(together, alone, strict=True))
     assert all((one.norm(dim=1) <= 10.0 + 1e-9).all() for one in together)
 
@@ -88,10 +108,12 @@ def test_finding_coordinates_goes_downhill() -> None:
 
     def total(z: list[torch.Tensor]) -> float:
         inputs, wanted = [records, *z], [*z, targets]
-        return float(sum(objective(w, inputs[k][n], wanted[k][n], k == 1) for k, w in enumerate(weights) for n in range(6)))
+        return float(
+            sum(objective(w, inputs[k][n], wanted[k][n], "logistic" if k else "softplus") for k, w in enumerate(weights) for n in range(6))
+        )
 
-    found = mac.find_coordinates(weights, records, targets, mac.Coordinates(30, 0.02, 100.0), task="classify")
-    assert total(found) < total(mac.forward(weights, records, 100.0))
+    found = mac.find_coordinates(weights, records, targets, mac.Coordinates(30, 0.02, 100.0), mac.CLASSIFIER)
+    assert total(found) < total(mac.forward(weights, records, 100.0, mac.CLASSIFIER))
 
 
 @settings(max_examples=50)
@@ -100,9 +122,9 @@ def test_one_record_moves_the_joint_vector_by_at_most_one(seed: int, t_linear: f
     weights, records, targets = example(seed, scale=2.0)
     shares = np.random.default_rng(seed).dirichlet(np.ones(2 * order))
     keep = torch.arange(6) != row
-    z = mac.find_coordinates(weights, records, targets, HOW, task="classify")
-    every = mac.coefficients(weights, records, targets, z, task="classify", order=order)
-    fewer = mac.coefficients(weights, records[keep], targets[keep], [one[keep] for one in z], task="classify", order=order)
+    z = mac.find_coordinates(weights, records, targets, HOW, mac.CLASSIFIER)
+    every = mac.coefficients(weights, records, targets, z, mac.CLASSIFIER, order)
+    fewer = mac.coefficients(weights, records[keep], targets[keep], [one[keep] for one in z], mac.CLASSIFIER, order)
     thresholds = [t_linear, t_bend][:order]
     square, blocks = 0.0, iter(shares)
     for all_of, rest in zip(every, fewer, strict=True):
@@ -113,8 +135,8 @@ def test_one_record_moves_the_joint_vector_by_at_most_one(seed: int, t_linear: f
 
 def test_clipped_sums_agree_with_one_record_at_a_time() -> None:
     weights, records, targets = example(4)
-    z = mac.find_coordinates(weights, records, targets, HOW, task="classify")
-    for layer in mac.coefficients(weights, records, targets, z, task="classify", order=2):
+    z = mac.find_coordinates(weights, records, targets, HOW, mac.CLASSIFIER)
+    for layer in mac.coefficients(weights, records, targets, z, mac.CLASSIFIER, 2):
         assert layer.curvature is not None
         slow = [torch.zeros(()), torch.zeros(())]
         for n in range(6):
@@ -134,11 +156,11 @@ def test_corrected_bounds_hold(seed: int, bound: float, scale: float, inputs: in
     # Half of the pairs point along a column and away from it, where the bounds are tightest.
     z[::2] = weight[:, 0] if scale else z[::2]
     z, wanted = bound * z / z.norm(dim=1, keepdim=True).clamp_min(1e-30), bound * wanted / wanted.norm(dim=1, keepdim=True)
-    layer = mac.coefficients([weight], z, wanted, [], task="reconstruct", order=2)[0]
+    layer = mac.coefficients([weight], z, wanted, [], mac.AUTOENCODER, 2)[0]
     linear, curved = (float(norm.max()) for norm in layer.norms())
     assert 2 * linear <= auxiliary.linear(lengths, bound) * (1 + 1e-9)
     assert 2 * curved <= auxiliary.curvature(lengths, bound) * (1 + 1e-9)
-    output = mac.coefficients([weight], z, (wanted > 0).double(), [], task="classify", order=2)[0]
+    output = mac.coefficients([weight], z, (wanted > 0).double(), [], mac.CLASSIFIER, 2)[0]
     linear, curved = (float(norm.max()) for norm in output.norms())
     assert 2 * linear <= auxiliary.output_linear(lengths, bound) * (1 + 1e-9)
     assert 2 * curved <= auxiliary.output_curvature(lengths, bound) * (1 + 1e-9)
@@ -147,7 +169,7 @@ def test_corrected_bounds_hold(seed: int, bound: float, scale: float, inputs: in
 @pytest.mark.parametrize(("bound", "ratio"), [(0.3, 1.53), (0.5, 1.39), (1.0, 1.13)])
 def test_published_bound_on_b_is_too_small_for_small_thresholds(bound: float, ratio: float) -> None:
     weight, z = torch.zeros(1, 1, dtype=torch.float64), torch.full((1, 1), bound, dtype=torch.float64)
-    layer = mac.coefficients([weight], z, -z, [], task="reconstruct", order=2)[0]
+    layer = mac.coefficients([weight], z, -z, [], mac.AUTOENCODER, 2)[0]
     moved = 2 * float(layer.norms()[0])  # replaced by its opposite
     assert moved / auxiliary.published_linear(np.zeros(1), bound) == pytest.approx(ratio, rel=0.01)
     assert moved <= auxiliary.linear(np.zeros(1), bound)
@@ -158,5 +180,5 @@ def test_published_bound_holds_for_the_published_thresholds_on_a_grid(bound: flo
     given_z = torch.linspace(-bound, bound, 201, dtype=torch.float64).repeat(2)[:, None]
     wanted = torch.tensor([-bound, bound], dtype=torch.float64).repeat_interleave(201)[:, None]
     for length in np.linspace(0, 1, 41):
-        layer = mac.coefficients([torch.tensor([[length]])], given_z, wanted, [], task="reconstruct", order=2)[0]
+        layer = mac.coefficients([torch.tensor([[length]])], given_z, wanted, [], mac.AUTOENCODER, 2)[0]
         assert 2 * float(layer.norms()[0].max()) <= auxiliary.published_linear(np.array([length]), bound)

@@ -33,12 +33,12 @@ def recipe_of(**options: Any) -> dp_mac.Recipe:
     return dp_mac.resolve(params("dp-mac", **{"sigma": 2.0, **SMALL, **options}), ABOUT)
 
 
-def run_of(recipe: dp_mac.Recipe, n: int = 60) -> auxiliary_coordinates._Run:
+def run_of(recipe: dp_mac.Recipe, n: int = 60, device: str = "cpu") -> auxiliary_coordinates.Run:
     records, labels = blobs(n)
     labels = labels.copy()
     labels[5] = -1
     data = dp_sgd.Data(torch.from_numpy(records).float(), torch.from_numpy(labels))
-    return auxiliary_coordinates._Run(recipe, data, steps.Keyed(KEY, "a"))
+    return auxiliary_coordinates.Run(recipe, data, steps.Keyed(KEY, "a"), device)
 
 
 @pytest.mark.parametrize(
@@ -118,12 +118,12 @@ def test_one_record_moves_a_step_by_at_most_the_priced_sensitivity(order: int) -
     recipe = recipe_of(order=order, sigma=1.0)
     run = run_of(recipe)
     state = run.start()
-    thresholds = state["thresholds"] * torch.linspace(0.1, 1, len(state["thresholds"]))
-    scales, every = auxiliary_coordinates.deviations(thresholds, recipe), torch.arange(60)
-    whole = run.sums(run.weights(state), every, thresholds.tolist())
+    state["thresholds"] *= torch.linspace(0.1, 1, len(state["thresholds"]))
+    scales, every = auxiliary_coordinates.deviations(state["thresholds"], recipe), torch.arange(60)
+    whole = run.sums(state, every)
     largest = 0.0
     for row in range(0, 60, 5):
-        fewer = run.sums(run.weights(state), every[every != row], thresholds.tolist())
+        fewer = run.sums(state, every[every != row])
         moved = sum(float((a - b).double().square().sum()) / float(s) ** 2 for a, b, s in zip(whole, fewer, scales, strict=True))
         largest = max(largest, math.sqrt(moved))
         assert moved == 0 or row != 5  # the null record
@@ -142,7 +142,7 @@ def test_histogram_counts_each_record_once_and_noise_has_its_size(monkeypatch: p
     thresholds = run.learn_thresholds(3, state)
     assert seen[0].sum(dim=1).tolist() == [59, 59]  # of 60 one is null
     assert ((thresholds > 0) & (thresholds <= state["thresholds"])).all()
-    norms = [float(layer.norms()[0].median()) for layer in run.coefficients(run.weights(state), torch.arange(60))]
+    norms = [float(layer.norms()[0].median()) for layer in run.coefficients(state, torch.arange(60))]
     assert all(float(limit) > 0.3 * min(norm, 0.1) for limit, norm in zip(thresholds, norms, strict=True))
 
 
