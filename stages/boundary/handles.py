@@ -19,6 +19,7 @@ from stages.boundary.keys import Keyring
 from stages.errors import InputError
 from stages.params import Params
 from stages.privacy.plan import Facts
+from stages.records.places import Told, fetch, is_remote
 from stages.records.schema import Schema, load_schema
 from stages.records.splits import plan_split
 
@@ -92,8 +93,12 @@ def write(workspace: Path, handle: Handle) -> Path:
     return path
 
 
-def check(project: Project, keyring: Keyring, handle: Handle) -> Path:
-    """The raw file behind a handle, which must be the one that was added.
+def check(project: Project, keyring: Keyring, handle: Handle, *, spool: Path | None = None, told: Told = lambda done, total: None) -> Path:
+    """The raw file (or folder of parts) behind a handle, which must be the one that was added.
+
+    Args:
+        spool: where records from elsewhere are copied to, so that what is compared will be read; without it they are only compared.
+        told: how many parts of how many were copied.
 
     Raises:
         InputError: it is not known here, is gone, or was changed since.
@@ -106,12 +111,14 @@ def check(project: Project, keyring: Keyring, handle: Handle) -> Path:
         raise InputError(
             f"the handle of '{handle.name}' was edited: the population was added as {'public' if entry['public'] else 'private'}"
         )
-    path = Path(entry[handle.role])
-    if not path.is_file():
+    place: str = entry[handle.role]
+    if not is_remote(place) and not Path(place).exists():
         raise InputError(f"the {handle.role} of '{handle.name}' are no longer where they were added from: {again}")
-    if keyring.fingerprint(path) != handle.fingerprint:
+    if spool and is_remote(place):
+        place = str(fetch(place, spool / handle.role, told))
+    if keyring.fingerprint(place) != handle.fingerprint:
         raise InputError(f"the {handle.role} of '{handle.name}' changed since they were added: {again}")
-    return path
+    return Path(place)
 
 
 def public_facts(workspace: Path, params: Params) -> Facts:
@@ -162,9 +169,10 @@ def facts_of(found: Mapping[Role, Handle], schema: Schema, params: Params) -> Fa
 
 
 def raw_paths(project: Project) -> list[Path]:
-    """Every raw file that was added on this machine."""
+    """Every raw file or folder of this machine that was added."""
     entries = load_registry(project).populations.values()
-    return [Path(entry[role]) for entry in entries for role in ("records", "holdout") if role in entry]
+    places = [entry[role] for entry in entries for role in ("records", "holdout") if role in entry]
+    return [Path(place) for place in places if not is_remote(place)]
 
 
 def load_registry(project: Project) -> Registry:

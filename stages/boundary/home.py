@@ -65,6 +65,11 @@ class Project:
         """Where each population's raw files are, and every fingerprint ever seen."""
         return self.folder / "registry.json"
 
+    @property
+    def spool(self) -> Path:
+        """Where this process keeps a copy of records from elsewhere, while it reads them; a killed one's is swept by the next run."""
+        return self.folder / f"airlock-{os.getpid()}-spool"
+
 
 def project(workspace: Path) -> Project:
     """The project that `workspace` belongs to; its folder is made where it is missing.

@@ -1,4 +1,4 @@
-"""`airlock add`: take note of a raw file. Counts its records, fingerprints it, and opens its population's account."""
+"""`airlock add`: take note of raw records. Counts them, fingerprints them, and opens their population's account."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from stages.boundary.home import Project
 from stages.boundary.keys import Keyring
 from stages.boundary.ledger import Ledger
 from stages.errors import InputError, KeysError
+from stages.records.places import Told, absolute, at_hand, is_remote
 from stages.records.schema import Schema, check_columns, load_schema
 from stages.records.tables import Table, open_table
 
@@ -38,31 +39,46 @@ class Added:
     has_cap: bool
 
 
-def add(project: Project, workspace: Path, path: Path, *, name: str, role: Role = "records", cap: Cap | None = None) -> Added:
-    """Add a raw file to a population, or take note that it changed. Its budget is never refilled.
+def add(
+    project: Project,
+    workspace: Path,
+    place: Path | str,
+    *,
+    name: str,
+    role: Role = "records",
+    cap: Cap | None = None,
+    told: Told = lambda done, total: None,
+) -> Added:
+    """Add a raw file, a folder of Parquet parts or an address to a population, or take note that it changed. Its budget is never refilled.
 
     Raises:
         InputError: the file, the schema or the name cannot be used; nothing was written.
         LedgerError: a ledger that must exist is missing.
     """
-    schema = load_schema(workspace / SCHEMAS / f"{name}.yaml")
-    table = open_table(path)
-    check_columns(table.columns, schema)
-    if not schema.public and _could_be_committed(workspace, path):
-        raise InputError(f"{path} lies inside the repository, where one `git add` would publish it: move it outside, or under data/raw/")
+    schema, place = load_schema(workspace / SCHEMAS / f"{name}.yaml"), absolute(str(place))
+    if not schema.public and not is_remote(place) and _could_be_committed(workspace, Path(place)):
+        raise InputError(f"{place} lies inside the repository, where one `git add` would publish it: move it outside, or under data/raw/")
     known = handles.of(workspace, name)
     if role == "holdout" and "records" not in known:
         raise InputError(f"'{name}' has no records yet: add them first, then their holdout")
-    n, users = table.count(), _count_users(table, schema) if role == "records" else None
-    fingerprint = _keyring(project, workspace).fingerprint(path)
-    public = schema.public or role == "holdout"
-    handle = Handle(name, name, role, table.format, fingerprint, n, public, users)
+    with at_hand(place, project.spool, told) as path:
+        table = open_table(path)
+        check_columns(table.columns, schema)
+        handle, fingerprints = _look(table, schema, role, _keyring(project, workspace))
     with handles.changing_registry(project) as registry:
-        _refuse_known(registry, handle, schema)
+        _refuse_known(registry, handle, fingerprints, schema)
         has_cap = _open_account(project, workspace, schema, cap)
-        _enter(registry, handle, path.resolve())
+        _enter(registry, handle, fingerprints, place)
         handles.write(workspace, handle)
     return Added(handle, known.get(role) != handle, has_cap)
+
+
+def _look(table: Table, schema: Schema, role: Role, keyring: Keyring) -> tuple[Handle, list[str]]:
+    """The handle of raw records, and the fingerprints by which they and their parts are known again."""
+    n, users = table.count(), _count_users(table, schema) if role == "records" else None
+    fingerprints = keyring.fingerprints(table.path)
+    public = schema.public or role == "holdout"
+    return Handle(schema.name, schema.name, role, table.format, fingerprints[0], n, public, users), fingerprints
 
 
 def _could_be_committed(workspace: Path, path: Path) -> bool:
@@ -131,24 +147,23 @@ def _spent_real_budget(receipt: Path) -> bool:
     return bool(ledger) and not ledger.get("scratch")
 
 
-def _refuse_known(registry: Registry, handle: Handle, schema: Schema) -> None:
-    owner = registry.fingerprints.get(handle.fingerprint)
-    if owner is not None and owner != handle.population:
+def _refuse_known(registry: Registry, handle: Handle, fingerprints: list[str], schema: Schema) -> None:
+    owners = {registry.fingerprints[each] for each in fingerprints if each in registry.fingerprints}
+    for owner in sorted(owners - {handle.population}):
         raise InputError(f"these records belong to population '{owner}' already: a second name would be a second budget")
     entry = registry.populations.get(handle.population)
     if entry and entry["public"] != schema.public:
         was = "public" if entry["public"] else "private"
         raise InputError(f"population '{handle.population}' was added as {was} and stays so: use another name")
     other = "holdout" if handle.role == "records" else "records"
-    if not schema.public and entry and handle.fingerprint in entry.get("seen", {}).get(other, []):
+    if not schema.public and entry and not set(fingerprints).isdisjoint(entry.get("seen", {}).get(other, [])):
         raise InputError("private records and a public holdout cannot be the same file: a holdout is declared public as a whole")
 
 
-def _enter(registry: Registry, handle: Handle, path: Path) -> None:
+def _enter(registry: Registry, handle: Handle, fingerprints: list[str], place: str) -> None:
     public = handle.public if handle.role == "records" else registry.populations[handle.population]["public"]
     entry = registry.populations.setdefault(handle.population, {"public": public})
-    entry[handle.role] = str(path)
+    entry[handle.role] = place
     seen = entry.setdefault("seen", {}).setdefault(handle.role, [])
-    if handle.fingerprint not in seen:
-        seen.append(handle.fingerprint)
-    registry.fingerprints[handle.fingerprint] = handle.population
+    seen += [each for each in fingerprints if each not in seen]
+    registry.fingerprints.update(dict.fromkeys(fingerprints, handle.population))

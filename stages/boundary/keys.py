@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from stages.boundary.canonical import CHUNK, canonical_json
 from stages.boundary.home import Project, write_private
 from stages.errors import InputError, KeysError
+from stages.records.places import Part, parts_of, shown
 
 SIZE = 32
 RESERVED = "reserved.json"
@@ -87,15 +88,27 @@ class Keyring:
         """Sign with the Ed25519 key; `verify` checks it."""
         return self.signer.sign(data)
 
-    def fingerprint(self, path: Path) -> str:
-        """Keyed fingerprint (HMAC-SHA256, hex) of a file's bytes: without the key nobody can test a guess against it."""
+    def fingerprint(self, place: Path | str) -> str:
+        """Keyed fingerprint (HMAC-SHA256, hex) of a place's bytes: without the key nobody can test a guess against it."""
+        return self.fingerprints(place)[0]
+
+    def fingerprints(self, place: Path | str) -> list[str]:
+        """The fingerprint of a place, then those of its parts where it is a folder: a part is known again on its own."""
+        parts = parts_of(str(place))
+        found = [self._fingerprint(part, str(place)) for part in parts]
+        if not parts[0].name:
+            return found
+        named = canonical_json([[part.name, each] for part, each in zip(parts, found, strict=True)])
+        return [hmac.new(_derive(self.masters[0], "fingerprint"), named, digestmod="sha256").hexdigest(), *found]
+
+    def _fingerprint(self, part: Part, place: str) -> str:
         digest = hmac.new(_derive(self.masters[0], "fingerprint"), digestmod="sha256")
         try:
-            with path.open("rb") as file:
+            with part.open() as file:
                 while block := file.read(CHUNK):
                     digest.update(block)
         except OSError as error:
-            raise InputError(f"{path} cannot be read ({error.strerror}): check the path") from None
+            raise InputError(f"{shown(place)} cannot be read ({error.strerror or 'error'}): check the path") from None
         return digest.hexdigest()
 
     def seal_key(self, context: Mapping[str, Any]) -> bytes:

@@ -69,12 +69,20 @@ class Run:
     def _sensitive(self, staging: Path, scratch: Path) -> None:
         keyring = Keyring.load(self.project)
         found = handles.of(self.workspace, self.params.dataset)
-        self.raw = {f"raw:{role}": handles.check(self.project, keyring, handle) for role, handle in found.items()}
         self.fingerprints = {role: handle.fingerprint for role, handle in found.items()}
         facts = handles.public_facts(self.workspace, self.params)
         keys = seal_keys(keyring, facts, keyring.generation) | {"split": keyring.split_key(facts.population)}
         told = {"facts": asdict(facts), "generation": keyring.generation}
-        self.outcome = self._confine(staging, scratch, paths=self.raw, keys=keys, facts=told)
+        spool = self.project.spool
+        try:
+            for role, handle in found.items():
+                self.raw[f"raw:{role}"] = handles.check(self.project, keyring, handle, spool=spool, told=self._fetching(role))
+            self.outcome = self._confine(staging, scratch, paths=self.raw, keys=keys, facts=told)
+        finally:
+            shutil.rmtree(spool, ignore_errors=True)
+
+    def _fetching(self, role: str) -> Callable[[int, int], None]:
+        return lambda done, total: self.listen({"kind": "progress", "label": f"fetching {role}", "done": done, "total": total})
 
     def _release(self, staging: Path, scratch: Path) -> None:
         keyring, (facts, generation) = Keyring.load(self.project), broker.read_facts(self.workspace)
@@ -171,8 +179,8 @@ class Run:
 
     def watched(self) -> tuple[Path, ...]:
         """Where records are: the recorder tells whether any of it was opened."""
-        places = [*handles.raw_paths(self.project), self.workspace / "data/raw", self.workspace / "data/sealed"]
-        return tuple(path for path in places if path.exists())
+        places = [*handles.raw_paths(self.project), *self.raw.values(), self.workspace / "data/raw", self.workspace / "data/sealed"]
+        return tuple(path for path in dict.fromkeys(places) if path.exists())
 
     def _resolve(self, dep: str) -> Path:
         """The real place of a dep, which must be the declared one: a link could lead to records."""
@@ -193,7 +201,7 @@ class Run:
         memory = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
         beside = self.workspace / ".airlock"
         beside.mkdir(exist_ok=True)
-        for folder in (memory, beside):
+        for folder in (memory, beside, self.project.folder):
             _sweep(folder)
         prefix = f"airlock-{os.getpid()}-"
         staging = Path(tempfile.mkdtemp(prefix=prefix, dir=memory if self.zone == "release" else beside))

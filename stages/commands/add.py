@@ -8,17 +8,22 @@ import typer
 
 
 def command(
-    file: Path = typer.Argument(help="A CSV or Parquet file. It stays where it is."),
+    place: str = typer.Argument(
+        help="A CSV or Parquet file, a folder of Parquet parts, or an address of either (s3://, gs://, https://). It stays where it is."
+    ),
     name: str = typer.Option(..., "--name", help="The population: whose records these are. Its budget belongs to this name."),
     holdout: bool = typer.Option(False, "--holdout", help="The file is a test set beside the records."),
     public: bool = typer.Option(False, "--public", help="With --holdout: declare that every record in it is public."),
     epsilon: float | None = typer.Option(None, "--epsilon", help="Set the population's cap at once; with --delta."),
     delta: float | None = typer.Option(None, "--delta", help="Set the population's cap at once; with --epsilon."),
 ) -> None:
-    """Take note of a raw file: count its records, fingerprint it with a key, open its population's account.
+    """Take note of raw records: count them, fingerprint them with a key, open their population's account.
 
     Example: airlock add patients.csv --name clinic --epsilon 3 --delta 1e-5
     """
+    from rich.console import Console
+
+    from stages.boundary.handles import Role
     from stages.boundary.home import project
     from stages.boundary.intake import Cap, add
     from stages.errors import InputError
@@ -31,7 +36,10 @@ def command(
     if (epsilon is None) != (delta is None):
         raise InputError("a cap needs both --epsilon and --delta")
     cap = Cap(epsilon, delta) if epsilon is not None and delta is not None else None
-    done = add(project(Path.cwd()), Path.cwd(), file, name=name, role="holdout" if holdout else "records", cap=cap)
+    role: Role = "holdout" if holdout else "records"
+    with Console(stderr=True).status("reading") as status:
+        told = lambda done, total: status.update(f"fetching part {min(done + 1, total)} of {total}")  # noqa: E731
+        done = add(project(Path.cwd()), Path.cwd(), place, name=name, role=role, cap=cap, told=told)
     handle = done.handle
     typer.echo(f"{name}: {handle.n:,} {'public holdout records' if holdout else 'records'} {'added' if done.changed else 'unchanged'}")
     typer.echo(f"  handle data/handles/{name}/{handle.role}.json: commit it with git; the file itself stays where it is")

@@ -13,7 +13,9 @@ WHY = """\
 
 
 def command(
-    file: Path | None = typer.Argument(None, help="A CSV or Parquet file: a table, or flattened images."),
+    file: str | None = typer.Argument(
+        None, help="A CSV or Parquet file, a folder of Parquet parts, or an address of either: a table, or flattened images."
+    ),
     name: str | None = typer.Option(None, "--name", help="Name of the population; the file's name by default."),
     label: str | None = typer.Option(None, "--label", help="The column to predict."),
     confirm: str | None = typer.Option(None, "--confirm", metavar="NAME", help="Check the draft of this name and make it the schema."),
@@ -33,23 +35,25 @@ def command(
         _draft(file, name, label, force)
 
 
-def _draft(file: Path, name: str | None, label: str | None, force: bool) -> None:
+def _draft(file: str, name: str | None, label: str | None, force: bool) -> None:
     from rich.console import Console
 
     from stages.boundary.home import NAME, project, write_private
     from stages.errors import InputError
     from stages.records.drafting import draft, slug
+    from stages.records.places import at_hand
     from stages.records.tables import open_table
 
-    table, name = open_table(file), name or slug(file)
+    name = name or slug(Path(file))
     if not NAME.fullmatch(name):
         raise InputError(f"the name '{name}' may have lower-case letters, digits, '-' and '_' only")
-    target = project(Path.cwd()).drafts / f"{name}.yaml"
+    home = project(Path.cwd())
+    target = home.drafts / f"{name}.yaml"
     for path in (target, Path.cwd() / f"data/schemas/{name}.yaml"):
         if path.exists() and not force:
             raise InputError(f"{path.name} exists already ({path.parent}): choose another --name, or replace the draft with --force")
-    with Console(stderr=True).status(f"reading {file.name}"):
-        text = draft(table, name, label)
+    with Console(stderr=True).status(f"reading {Path(file).name}"), at_hand(file, home.spool) as path:
+        text = draft(open_table(path), name, label)
     write_private(target, text.encode())
     typer.echo(f"A draft of the schema is in {target}\n{WHY}")
     typer.echo(f"Next: edit it, then run `airlock init --confirm {name}` and `airlock add {file} --name {name}`")
