@@ -1,8 +1,13 @@
-"""Training AdLM's network from perturbed inputs and coefficients (Algorithm 1, lines 20-29). No record is read, whatever the epochs."""
+"""Training AdLM's network from perturbed inputs and coefficients (Algorithm 1, lines 20-29). No record is read, whatever the epochs.
+
+Each epoch has a seed of its own, so that a run that goes on from a checkpoint ends in the same bytes as one that never stopped.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +17,7 @@ from numpy.typing import NDArray
 from stages.boundary.manifest import Manifest
 from stages.models import taylor
 from stages.models.classifier import PREFIX, network_model
+from stages.open.checkpoints import Checkpoint
 from stages.open.train import Trained
 from stages.params import TrainParams
 
@@ -25,23 +31,40 @@ def train(params: TrainParams, release: Manifest, tensors: Mapping[str, NDArray[
     details, data = release.details, release.details["data"]
     network: Any = build("adlm", tuple(data["shape"]), len(data["labels"]), seed=params.seed)
     network.bias.copy_(torch.from_numpy(bounded(tensors["bias"] / details["fine"], details["clip"])))
-    order = torch.Generator().manual_seed(params.seed)
     optimiser = torch.optim.Adam(network.parameters(), lr=params.learning_rate)
-    curve = []
-    for epoch in range(params.epochs):
-        network.train()
-        total = 0.0
-        for rows in torch.split(torch.randperm(len(tensors["inputs"]), generator=order), params.batch):
-            inputs, table = batch_of(tensors, details, rows.numpy())
-            loss = taylor.polynomial(network(torch.from_numpy(inputs)), torch.from_numpy(table)).mean()
-            optimiser.zero_grad()
-            torch.autograd.backward(loss)
-            optimiser.step()
-            total += float(loss.detach()) * len(rows)
-        curve.append((epoch + 1, total / len(tensors["inputs"])))
+    keeper = Checkpoint(checkpoint, _identity(params, release))
+    curve = keeper.resume(network, optimiser, params.epochs)
+    network.train()
+    for epoch in range(len(curve), params.epochs):
+        curve.append((epoch + 1, _epoch(network, optimiser, tensors, details, params, epoch)))
+        keeper.keep(network, optimiser, curve)
     state = {PREFIX + name: value.detach().numpy() for name, value in network.state_dict().items()}
     metrics = {"loss": curve[-1][1], "epochs": params.epochs, "epsilon": _number(release.proven.epsilon)}
     return Trained(network_model("adlm", data, state), curve, metrics)
+
+
+def _epoch(
+    network: Any, optimiser: Any, tensors: Mapping[str, NDArray[Any]], details: Mapping[str, Any], params: TrainParams, epoch: int
+) -> float:
+    """Once through the perturbed records, in an order of this epoch's own; the mean loss."""
+    import torch
+
+    order = torch.randperm(len(tensors["inputs"]), generator=torch.Generator().manual_seed(params.seed * 1_000_003 + epoch))
+    total = 0.0
+    for rows in torch.split(order, params.batch):
+        inputs, table = batch_of(tensors, details, rows.numpy())
+        loss = taylor.polynomial(network(torch.from_numpy(inputs)), torch.from_numpy(table)).mean()
+        optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        optimiser.step()
+        total += float(loss.detach()) * len(rows)
+    return total / len(order)
+
+
+def _identity(params: TrainParams, release: Manifest) -> str:
+    """A checkpoint belongs to one training of one release; the number of epochs may grow."""
+    named = params.model_dump(exclude={"epochs", "device"})
+    return sha256(json.dumps([named, release.release_id], sort_keys=True).encode()).hexdigest()
 
 
 def batch_of(

@@ -7,8 +7,6 @@ seed, so that a run that was resumed from a checkpoint ends in the same bytes as
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +16,7 @@ from numpy.typing import NDArray
 
 from stages.errors import ParamsError
 from stages.models.model import Layers
+from stages.open.checkpoints import Checkpoint
 from stages.params import TrainParams
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def descend(
     network = _network(params, moments.size, moments.cross.shape[1]).double().to(device)
     optimiser = torch.optim.Adam(network.parameters(), lr=params.learning_rate)
     sampler = _Sampler(moments, ridge, device)
-    keeper = _Checkpoint(checkpoint, _identity(params, moments, ridge))
+    keeper = Checkpoint(checkpoint, _identity(params, moments, ridge))
     curve = keeper.resume(network, optimiser, params.epochs)
     for epoch in range(len(curve), params.epochs):
         generator = torch.Generator().manual_seed(params.seed * 1_000_003 + epoch)
@@ -126,43 +125,3 @@ def _identity(params: TrainParams, moments: Moments, ridge: float) -> str:
     named = params.model_dump(exclude={"epochs", "device"})
     content = json.dumps([named, ridge, moments.n], sort_keys=True).encode() + moments.cross.tobytes() + moments.values.tobytes()
     return sha256(content).hexdigest()
-
-
-class _Checkpoint:
-    """Progress in a folder: network, optimiser and curve, replaced in one step, so that a kill leaves the last good one."""
-
-    def __init__(self, folder: Path | None, identity: str) -> None:
-        self._path = folder / f"{identity[:32]}.safetensors" if folder else None
-
-    def keep(self, network: Any, optimiser: Any, curve: Sequence[tuple[int, float]]) -> None:
-        if not self._path:
-            return
-        import torch
-        from safetensors.torch import save_file
-
-        state = {f"network.{name}": value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-        for index, one in optimiser.state_dict()["state"].items():
-            state |= {f"optimiser.{index}.{name}": torch.as_tensor(value).detach().cpu().contiguous() for name, value in one.items()}
-        state["curve"] = torch.tensor(curve, dtype=torch.float64)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_suffix(".part")
-        save_file(state, temporary)
-        os.replace(temporary, self._path)
-
-    def resume(self, network: Any, optimiser: Any, epochs: int) -> list[tuple[int, float]]:
-        """Put the last progress back and return its curve; empty for a fresh start, also where it went further than is wanted."""
-        if not self._path or not self._path.exists():
-            return []
-        from safetensors.torch import load_file
-
-        state = load_file(self._path)
-        if len(state["curve"]) > epochs:
-            return []
-        network.load_state_dict({name.removeprefix("network."): value for name, value in state.items() if name.startswith("network.")})
-        kept: dict[int, dict[str, Any]] = {}
-        for name, value in state.items():
-            if name.startswith("optimiser."):
-                _, index, field = name.split(".", 2)
-                kept.setdefault(int(index), {})[field] = value
-        optimiser.load_state_dict({"state": kept, "param_groups": optimiser.state_dict()["param_groups"]})
-        return [(int(epoch), float(loss)) for epoch, loss in state["curve"].tolist()]

@@ -63,3 +63,15 @@ def test_a_released_network_is_loaded_and_survives_the_disk(tmp_path: Path) -> N
     assert isinstance(loaded, NetworkModel)
     assert np.array_equal(loaded.logits(records), trained.model.logits(records))
     assert loaded.logits(records[:0]).shape == (0, 3)
+
+
+def test_training_goes_on_from_a_checkpoint_to_the_same_bytes(tmp_path: Path) -> None:
+    release, tensors = released("ilm", tmp_path / "release", epsilon=40.0)
+    train, kept = mechanism("ilm", "open").train, tmp_path / "kept"
+    whole = train(TrainParams(epochs=4), release, tensors)
+    train(TrainParams(epochs=2), release, tensors, checkpoint=kept)
+    resumed = train(TrainParams(epochs=4), release, tensors, checkpoint=kept)
+    assert resumed.curve == pytest.approx(whole.curve)
+    assert all(np.array_equal(whole.model.state[key], resumed.model.state[key]) for key in whole.model.state)
+    other = train(TrainParams(epochs=4, seed=1), release, tensors, checkpoint=kept)
+    assert other.curve != pytest.approx(whole.curve)
