@@ -12,6 +12,7 @@ second-order expansion at w, b_h = (e_h - s_h a) v and C_h = s_h / 2 v v^T, are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -99,19 +100,27 @@ def apply(unit: Unit, activation: Tensor) -> Tensor:
     return functional.relu(activation) if unit == "relu" else activation
 
 
-def derivatives(activation: Tensor, target: Tensor, unit: Unit) -> tuple[Tensor, Tensor]:
-    """e and s: first and second derivative of a unit's objective in its activation a."""
+def slope_in(activation: Tensor, target: Tensor, unit: Unit) -> Tensor:
+    """e: first derivative of a unit's objective in its activation a."""
     if unit == "linear":
-        return activation - target, torch.ones_like(activation)
+        return activation - target
     if unit == "relu":
-        on = (activation > 0).to(activation)
-        return (activation - target) * on, on
+        return (activation - target).mul_(activation > 0)
+    slope = torch.sigmoid(activation)
+    if unit == "logistic":
+        return slope.sub_(target).div_(2)
+    return functional.softplus(activation).sub_(target).mul_(slope)
+
+
+def bend_in(activation: Tensor, target: Tensor, unit: Unit) -> Tensor:
+    """s: the second derivative."""
+    if unit == "linear":
+        return torch.ones_like(activation)
+    if unit == "relu":
+        return (activation > 0).to(activation)
     slope = torch.sigmoid(activation)
     bend = slope * (1 - slope)
-    if unit == "logistic":
-        return (slope - target) / 2, bend / 2
-    miss = functional.softplus(activation) - target
-    return miss * slope, miss * bend + slope**2
+    return bend / 2 if unit == "logistic" else (functional.softplus(activation) - target) * bend + slope**2
 
 
 def find_coordinates(weights: Weights, records: Tensor, targets: Tensor, how: Coordinates, units: Units) -> list[Tensor]:
@@ -123,7 +132,7 @@ def find_coordinates(weights: Weights, records: Tensor, targets: Tensor, how: Co
         for k, slope in enumerate(coordinate_gradients(weights, given, targets, z, units)):
             if how.optimiser == "adam":
                 slope = adam(slope, first[k], second[k], step)
-            z[k] = shorten(z[k] - how.rate * slope, how.bound)
+            z[k] = shorten(torch.sub(z[k], slope, alpha=how.rate), how.bound)
     return z
 
 
@@ -141,8 +150,8 @@ def coordinate_gradients(weights: Weights, given: Tensor, targets: Tensor, z: Se
     active = [given, *(units.activate(one, weight) for one, weight in zip(z, weights[1:], strict=True))]
     slopes = []
     for k in range(1, len(weights)):
-        above, _ = derivatives(active[k], wanted[k], kinds[k])
-        slopes.append(z[k - 1] - apply(kinds[k - 1], active[k - 1]) + above @ units.without_bias(weights[k]).T)
+        above = slope_in(active[k], wanted[k], kinds[k])
+        slopes.append(torch.addmm(z[k - 1] - apply(kinds[k - 1], active[k - 1]), above, units.without_bias(weights[k]).T))
     return slopes
 
 
@@ -151,16 +160,18 @@ def coefficients(weights: Weights, records: Tensor, targets: Tensor, z: Sequence
     found, inputs, wanted = [], [records, *z], [*z, targets]
     for k, (weight, unit) in enumerate(zip(weights, units.each(len(weights)), strict=True)):
         active = units.activate(inputs[k], weight)
-        slope, bend = derivatives(active, wanted[k], unit)
-        found.append(Coefficients(units.extend(inputs[k]), slope if order == 1 else slope - bend * active, bend if order == 2 else None))
+        slope, bend = slope_in(active, wanted[k], unit), bend_in(active, wanted[k], unit) if order == 2 else None
+        found.append(Coefficients(units.extend(inputs[k]), slope if bend is None else slope - bend * active, bend))
     return found
 
 
 def adam(slope: Tensor, first: Tensor, second: Tensor, step: int) -> Tensor:
     """Adam's direction; the two running means are changed in place. Every element for itself, so records stay apart."""
     first.lerp_(slope, 1 - FIRST_MOMENT)
-    second.lerp_(slope**2, 1 - SECOND_MOMENT)
-    return (first / (1 - FIRST_MOMENT**step)) / ((second / (1 - SECOND_MOMENT**step)).sqrt() + TINY)
+    second.mul_(SECOND_MOMENT).addcmul_(slope, slope, value=1 - SECOND_MOMENT)
+    # Both corrections for the start at 0 in one factor: the elements are visited as seldom as can be.
+    late = math.sqrt(1 - SECOND_MOMENT**step)
+    return (first / second.sqrt().add_(TINY * late)).mul_(late / (1 - FIRST_MOMENT**step))
 
 
 def shorten(rows: Tensor, bound: float) -> Tensor:

@@ -35,6 +35,7 @@ SEED = 0
 PIECE = 256
 """Records whose gradients are in memory at a time."""
 MOMENTUM = 0.9
+AUTOENCODER = "relu-autoencoder:300-100-20-100-300"
 Tick = Callable[[int], None]
 
 
@@ -42,13 +43,14 @@ class Options(Section):
     """release.options of `dp-sgd`.
 
     Attributes:
-        model: auto is Opacus' convolutional network for images and a linear model for tables.
+        model: auto is Opacus' convolutional network for images and a linear model for tables; `autoencoder` is the one of DP-MAC's
+            authors' program, which learns to return the record itself.
         epochs: in expectation; steps = epochs * n / batch.
         batch: expected size of a sample; auto is n / 100, between 16 and 1024.
         clip: bound on the norm of a record's gradient.
     """
 
-    model: Literal["auto", "opacus-cnn", "perceptron", "linear"] = "auto"
+    model: Literal["auto", "opacus-cnn", "perceptron", "linear", "autoencoder"] = "auto"
     epochs: float = Field(10, gt=0)
     batch: int | None = Field(None, ge=1)
     clip: float = Field(1.0, gt=0)
@@ -99,7 +101,7 @@ def resolve(params: Params, facts: Facts) -> tuple[str, Settings]:
     options = check(Options, params.release.options, "params.yaml: release.options")
     if options.model == "opacus-cnn" and facts.kind != "image":
         raise ParamsError("params.yaml: release.options.model 'opacus-cnn' is for images: use perceptron or linear")
-    model = {"image": "opacus-cnn", "tabular": "linear"}[facts.kind] if options.model == "auto" else options.model
+    model = {"auto": {"image": "opacus-cnn", "tabular": "linear"}[facts.kind], "autoencoder": AUTOENCODER}.get(options.model, options.model)
     batch = min(options.batch or max(16, min(1024, facts.n // 100)), facts.n)
     rate, steps = batch / facts.n, max(1, round(options.epochs * facts.n / batch))
     release = params.release
@@ -217,6 +219,7 @@ class Clipped:
         warnings.filterwarnings("ignore", message="Full backward hook")
         self._module = GradSampleModuleFastGradientClipping(network, loss_reduction="sum", max_grad_norm=clip, use_ghost_clipping=True)
         self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        self._reconstructs = getattr(network, "reconstructs", False)
 
     def sum_of(self, data: Data, rows: Tensor) -> Tensor:
         """The sum over `rows`, flat; null records have no gradient and an empty sample has the sum 0."""
@@ -247,6 +250,10 @@ class Clipped:
     def _losses(self, outputs: Tensor, records: Tensor, labels: Tensor) -> Tensor:
         import torch
 
+        from stages.models.networks import channels_first
+
+        if self._reconstructs:
+            return (outputs - channels_first(records).flatten(1)).square().sum(1) / 2
         return torch.nn.functional.cross_entropy(outputs, labels, reduction="none")
 
     def remove(self) -> None:
