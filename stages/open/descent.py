@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.errors import ParamsError
+from stages.models.devices import choose_device
 from stages.models.model import Layers
 from stages.open.checkpoints import Checkpoint
 from stages.params import TrainParams
@@ -41,7 +41,7 @@ def descend(
     """
     import torch
 
-    device = choose_device(params.device)
+    device = choose_device(params.device, "train.device")
     torch.manual_seed(params.seed)
     network = _network(params, moments.size, moments.cross.shape[1]).double().to(device)
     optimiser = torch.optim.Adam(network.parameters(), lr=params.learning_rate)
@@ -54,21 +54,6 @@ def descend(
         if (epoch + 1) % CHECKPOINT_EPOCHS == 0:
             keeper.keep(network, optimiser, curve)
     return _layers(network), curve
-
-
-def choose_device(wanted: str) -> str:
-    """`auto` is the GPU if there is one.
-
-    Raises:
-        ParamsError: the wanted device is not there.
-    """
-    import torch
-
-    if wanted == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if wanted.split(":")[0] not in ("cpu", "cuda") or (wanted != "cpu" and not torch.cuda.is_available()):
-        raise ParamsError(f"params.yaml: train.device '{wanted}' is not on this machine: use auto or cpu")
-    return wanted
 
 
 def _network(params: TrainParams, size: int, classes: int) -> torch.nn.Sequential:
