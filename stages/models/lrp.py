@@ -35,7 +35,7 @@ def _attach(network: nn.Module, stabiliser: float) -> None:
     from captum.attr._utils.lrp_rules import EpsilonRule
 
     for module in network.modules():
-        if isinstance(module, nn.Linear | nn.Conv2d):
+        if isinstance(module, nn.Linear | nn.Conv2d | nn.BatchNorm1d):
             module.rule = EpsilonRule(stabiliser)
         elif isinstance(module, nn.MaxPool2d | nn.Flatten):
             # They only choose and order: all relevance passes, and 1e-9 is there against 0 / 0.
