@@ -17,7 +17,7 @@ from stages.errors import InputError
 
 HEADINGS = (
     "data set", "mechanism", "reading", "neighbours", "passes", "claimed", "proven, pure", "proven", "delta", "attacked", "accuracy",
-    "paper's accuracy", "records", "epochs", "seconds",
+    "paper's accuracy", "error", "paper's error", "records", "epochs", "seconds",
 )  # fmt: skip
 
 
@@ -38,8 +38,10 @@ class Row:
     attacked: float | None
     accuracy: float | None
     paper_accuracy: float | None
+    error: float | None
+    paper_error: float | None
     records: int | None
-    epochs: int | None
+    epochs: float | None
     seconds: float | None
     reason: str = ""
 
@@ -58,8 +60,10 @@ class Row:
             "-" if self.attacked is None else f"≥ {self.attacked:.3g}",
             _percent(self.accuracy),
             _percent(self.paper_accuracy),
+            _text(self.error),
+            _text(self.paper_error),
             _text(self.records, "d"),
-            _text(self.epochs, "d"),
+            _text(self.epochs, "g"),
             _text(self.seconds, ".0f"),
         ]
 
@@ -109,6 +113,8 @@ def _row(run: Mapping[str, Any], found: list[Mapping[str, Any]]) -> Row:
         attacked=attacked(run, found),
         accuracy=run.get("accuracy", run.get("accuracy_mean")),
         paper_accuracy=run.get("paper_accuracy"),
+        error=run.get("mean_squared_error"),
+        paper_error=run.get("paper_mean_squared_error"),
         records=run.get("records"),
         epochs=run.get("epochs"),
         seconds=run.get("seconds"),
@@ -135,7 +141,8 @@ Made by `airlock compare --markdown docs/papers.md` from bench/results; do not e
 """
 LEGEND = """
 `claimed` is the paper's epsilon; `proven, pure` and `proven` (at `delta`) are what follows for the released bytes; `attacked` is a lower
-bound at 95 % confidence that `airlock attack` reached on the release or on a part of it. ∞: nothing finite is proven.
+bound at 95 % confidence that `airlock attack` reached on the release or on a part of it. ∞: nothing finite is proven. `error` is of
+autoencoders: the mean over test records of the squared error summed over pixels in [0, 1].
 """
 
 

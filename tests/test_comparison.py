@@ -54,9 +54,21 @@ def test_attacks_meet_the_runs_they_belong_to(results: Path) -> None:
     assert (coefficients.accuracy, coefficients.proven) == (0.96, 1.0)
 
 
+def test_an_autoencoder_has_an_error_in_place_of_an_accuracy(tmp_path: Path) -> None:
+    run = {**RUN, "accuracy": None, "paper_accuracy": None, "mean_squared_error": 12.34, "paper_mean_squared_error": 12.0, "epochs": 0.5}
+    (tmp_path / "runs.json").write_text(json.dumps([run]))
+    (row,) = comparison.load(tmp_path)
+    assert (row.error, row.paper_error, row.accuracy) == (12.34, 12.0, None)
+    assert "| - | - | 12.3 | 12 | 100 | 0.5 | 7 |" in comparison.markdown([row])
+    assert row.to_json()["error"] == 12.34
+
+
 def test_markdown_has_every_row_and_every_reason(results: Path) -> None:
     page = comparison.markdown(comparison.load(results))
-    assert "| mnist | adlm | preset paper-literal | zero-out | 14 | 0.5 | ∞ | ∞ | 1e-05 | ≥ 7 | 50.00 % | 93.66 % | 100 | 3 | 7 |" in page
+    assert (
+        "| mnist | adlm | preset paper-literal | zero-out | 14 | 0.5 | ∞ | ∞ | 1e-05 | ≥ 7 | 50.00 % | 93.66 % | - | - | 100 | 3 | 7 |"
+        in page
+    )
     assert "raw network." in page
     assert "do not edit" in page
 
