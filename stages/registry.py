@@ -30,6 +30,7 @@ MECHANISMS = {
     "optimized-noise": "optimized_noise",
     "ellipsoid-noise": "ellipsoid_noise",
     "dp-mac": "dp_mac",
+    "patch-moments": "patch_moments",
     "neuron-noise": "neuron_noise",
 }
 

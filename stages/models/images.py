@@ -63,17 +63,17 @@ def _in_batches(images: NDArray[np.uint8], fine: Bank, coarse: Bank, coarse_pool
 
 
 def _features(images: NDArray[np.uint8], fine: Bank, coarse: Bank, coarse_pool: int) -> Rows:
-    pixels = _prepare(images)
-    halved = _pool(pixels, 2, 2, 0)
+    pixels = prepare(images)
+    halved = pool(pixels, 2, 2, 0)
     channels = [
-        _pool(_opponent(pixels), CELL, CELL, 0) * np.float32(64),
-        _pool(fine(pixels, FINE), CELL + 2, CELL, 1),
-        _pool(coarse(halved, COARSE), coarse_pool, CELL // 2, 1),
+        pool(opponent(pixels), CELL, CELL, 0) * np.float32(64),
+        pool(fine(pixels, FINE), CELL + 2, CELL, 1),
+        pool(coarse(halved, COARSE), coarse_pool, CELL // 2, 1),
     ]
-    return _standardise(np.concatenate(channels).astype(np.float64))
+    return standardise(np.concatenate(channels).astype(np.float64))
 
 
-def _prepare(images: NDArray[np.uint8]) -> Pixels:
+def prepare(images: NDArray[np.uint8]) -> Pixels:
     """To (channels, n, height, width): small images enlarged by repeating pixels, sides padded with zeros to whole cells."""
     pixels = np.moveaxis(images, 3, 0).astype(np.float32)
     times = _enlarging(*pixels.shape[2:])
@@ -82,7 +82,7 @@ def _prepare(images: NDArray[np.uint8]) -> Pixels:
     return np.pad(pixels, [(0, 0), (0, 0), (0, -pixels.shape[2] % CELL), (0, -pixels.shape[3] % CELL)])
 
 
-def _opponent(pixels: Pixels) -> Pixels:
+def opponent(pixels: Pixels) -> Pixels:
     """Brightness and two colour differences, shifted to be non-negative (quarters of integers, so still exact); grey stays grey."""
     if len(pixels) != 3:
         return pixels
@@ -92,7 +92,7 @@ def _opponent(pixels: Pixels) -> Pixels:
 
 def _orientations(pixels: Pixels, scale: int, count: int) -> Pixels:
     """Gradient magnitude times relu(cos)^3 of the angle to each of `count` directions; of several colours the strongest."""
-    along = _convolve(pixels, _derivatives(scale, count))
+    along = convolve(pixels, _derivatives(scale, count))
     across, down = along[0], along[count // 4]
     inverse = np.float32(2**-5) / (across * across + down * down + np.float32(1))
     signed = np.trunc(along * along * along * inverse)
@@ -102,13 +102,13 @@ def _orientations(pixels: Pixels, scale: int, count: int) -> Pixels:
 
 def _moduli(pixels: Pixels, scale: int) -> Pixels:
     """Moduli of the even and odd responses of each direction; of several colours the strongest."""
-    filtered = _convolve(pixels, _quadratures(scale))
+    filtered = convolve(pixels, _quadratures(scale))
     even, odd = filtered[0::2], filtered[1::2]
     moduli: Pixels = np.floor(np.sqrt(even * even + odd * odd) * np.float32(2**-6)).max(axis=1)
     return moduli
 
 
-def _convolve(pixels: Pixels, filters: NDArray[np.float32]) -> Pixels:
+def convolve(pixels: Pixels, filters: NDArray[np.float32]) -> Pixels:
     """(channels, n, height, width) to (filters, channels, n, height, width), zeros outside. Exact: integers below 2^24 throughout."""
     side = math.isqrt(filters.shape[1])
     padded = np.pad(pixels, [(0, 0), (0, 0), (side // 2, side // 2), (side // 2, side // 2)])
@@ -120,7 +120,7 @@ def _convolve(pixels: Pixels, filters: NDArray[np.float32]) -> Pixels:
     return (filters @ shifted.reshape(side * side, -1)).reshape(len(filters), *pixels.shape)
 
 
-def _pool(channels: Pixels, size: int, stride: int, padding: int) -> Pixels:
+def pool(channels: Pixels, size: int, stride: int, padding: int) -> Pixels:
     """Sums over windows of the last two axes. Exact: at most 36 integers (or quarters) that are each below 2^18."""
     down, across = (_windows(length, size, stride, padding) for length in channels.shape[2:])
     pooled: Pixels = down @ (channels.reshape(-1, channels.shape[3]) @ across.T).reshape(*channels.shape[:3], -1)
@@ -135,7 +135,7 @@ def _windows(length: int, size: int, stride: int, padding: int) -> Pixels:
     return ((places >= starts) & (places < starts + size)).astype(np.float32)
 
 
-def _standardise(pooled: Rows) -> Rows:
+def standardise(pooled: Rows) -> Rows:
     """Square root, then mean 0 and deviation 1 over the cells of each channel of each image, then norm 1, on the grid."""
     channels, n = pooled.shape[:2]
     roots = np.floor(np.sqrt(pooled) * 16.0).reshape(channels, n, -1).transpose(1, 0, 2)
@@ -154,7 +154,7 @@ def _derivatives(scale: int, count: int) -> NDArray[np.float32]:
     smooth = np.exp(-(steps**2) / (2 * 0.8**2))
     slope = np.outer(smooth, -steps * smooth)
     angles = [2 * math.pi * index / count for index in range(count // 2)]
-    return _integers([slope * math.cos(angle) + slope.T * math.sin(angle) for angle in angles], scale)
+    return integers([slope * math.cos(angle) + slope.T * math.sin(angle) for angle in angles], scale)
 
 
 @lru_cache
@@ -168,11 +168,11 @@ def _quadratures(scale: int) -> NDArray[np.float32]:
         phase = 2.4 * (across * math.cos(math.pi * index / 8) + down * math.sin(math.pi * index / 8))
         even = envelope * np.cos(phase)
         filters += [even - envelope * even.sum(), envelope * np.sin(phase)]
-    return _integers(filters, scale)
+    return integers(filters, scale)
 
 
-def _integers(filters: list[NDArray[np.float64]], scale: int) -> NDArray[np.float32]:
+def integers(filters: list[NDArray[np.float64]], scale: int) -> NDArray[np.float32]:
     """One common factor for all, then toward zero."""
     flat = np.stack([kernel.ravel() for kernel in filters])
-    integers: Pixels = np.trunc(flat * (scale / np.abs(flat).sum(axis=1).max())).astype(np.float32)
-    return integers
+    whole: Pixels = np.trunc(flat * (scale / np.abs(flat).sum(axis=1).max())).astype(np.float32)
+    return whole

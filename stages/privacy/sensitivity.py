@@ -33,6 +33,16 @@ def gram(norm: int, *, neighbours: Neighbours = "zero-out") -> float:
     return _pick(neighbours, Fraction(norm) ** 4, 2 * Fraction(norm) ** 4)
 
 
+def moment(norm: int, size: int, *, neighbours: Neighbours = "zero-out") -> float:
+    """Of a sum of symmetric `size` x `size` matrices A = trunc(P), P positive semidefinite, |P| <= norm and |A| <= norm in Frobenius norm.
+
+    zero-out: |A| <= C. replace-one: A = P + E where every entry of E is below 1, so |E| <= d and, as tr(P Q) >= 0 (lemma P),
+    tr(A B) >= -2 C d - d^2: |A - B|^2 <= 2 C^2 + 4 C d + 2 d^2 = 2 (C + d)^2. The d is what the grid costs: a truncated
+    matrix need not be semidefinite.
+    """
+    return _pick(neighbours, Fraction(norm) ** 2, 2 * Fraction(norm + size) ** 2)
+
+
 def cross(norm: int, *, labels: Labels, classes: int, neighbours: Neighbours = "zero-out", non_negative: bool = False) -> float:
     """Of sum u y^T in Frobenius norm, with labels as `sums.label_rows` writes them: one-hot, or centred as the integers M * one-hot - 1.
 

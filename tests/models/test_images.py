@@ -55,7 +55,7 @@ def test_filtering_is_exact_integer_arithmetic() -> None:
     """The convolution written again slowly, in Python integers."""
     pixels = noise(2, 9, 7, 1, seed=3).astype(np.float32).transpose(3, 0, 1, 2)
     for filters in (images._derivatives(images.FINE, 12), images._quadratures(images.FINE)):
-        made = images._convolve(pixels, filters)
+        made = images.convolve(pixels, filters)
         for index, kernel in enumerate(filters.reshape(-1, 5, 5)):
             for i in range(9):
                 for j in range(7):
@@ -70,7 +70,7 @@ def test_filtering_is_exact_integer_arithmetic() -> None:
 
 def test_pooling_is_the_sum_over_windows() -> None:
     channels = noise(3, 8, 12, 2, seed=5).astype(np.float32).transpose(3, 0, 1, 2)
-    pooled = images._pool(channels, 6, 4, 1)
+    pooled = images.pool(channels, 6, 4, 1)
     padded = np.pad(channels, [(0, 0), (0, 0), (1, 1), (1, 1)])
     assert pooled.shape == (2, 3, 2, 3)
     assert pooled[1, 2, 1, 2] == padded[1, 2, 4:10, 8:14].sum()

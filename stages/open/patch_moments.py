@@ -1,0 +1,21 @@
+"""Training from `patch-moments`: the head as from `coefficients`, on the filters that the released moments gave. No record is read."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+from stages.boundary.manifest import Manifest
+from stages.models.model import Model
+from stages.models.moments import Tensors
+from stages.models.patches import LearnedModel, layers_of
+from stages.open import coefficients
+from stages.open.train import Trained
+from stages.params import TrainParams
+
+
+def train(params: TrainParams, release: Manifest, tensors: Tensors, *, checkpoint: Path | None = None) -> Trained:
+    """Train the head in closed form or by gradient descent, and put it on the learned filters."""
+    trained = coefficients.train(params, release, tensors, checkpoint=checkpoint)
+    given = {one.name: getattr(trained.model, one.name) for one in fields(Model)}
+    return replace(trained, model=LearnedModel(**given, banks=layers_of(tensors)))
