@@ -195,6 +195,11 @@ make = steps.maker(train)
 
 def mean_gradient(network: nn.Module, data: dp_sgd.Data) -> Any:
     """Line 3: w, from all raw records."""
+    return summed_gradient(network, data).double().cpu().numpy() / max(len(data.labels), 1)
+
+
+def summed_gradient(network: nn.Module, data: dp_sgd.Data) -> Tensor:
+    """Over all records, flat, where the network is."""
     import torch
 
     parameters, rows = list(network.parameters()), torch.nonzero(data.labels >= 0).flatten()
@@ -203,4 +208,4 @@ def mean_gradient(network: nn.Module, data: dp_sgd.Data) -> Any:
     for piece in torch.split(rows, 1024):
         loss = torch.nn.functional.cross_entropy(network(data.scaled(piece).to(device)), data.labels[piece].to(device), reduction="sum")
         total += torch.cat([one.reshape(-1) for one in torch.autograd.grad(loss, parameters)])
-    return total.double().cpu().numpy() / max(len(data.labels), 1)
+    return total

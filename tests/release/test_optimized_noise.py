@@ -158,3 +158,43 @@ def test_attack_stays_below_the_proof_and_passes_the_claim() -> None:
     (target,) = attack.targets_of(asked, ABOUT)
     verdict = attack.attack(target, trials=200_000, confidence=0.95, seed=0, sampler="numpy", tick=lambda done, total: None)
     assert verdict.word == "refutes the claim"
+
+
+@pytest.mark.parametrize("model", ["perceptron", "opacus-cnn"])
+def test_a_sum_stays_on_its_device(model: str) -> None:
+    # Nothing can be computed on `meta`, and nothing on it can meet a tensor that is elsewhere: as on a GPU, but without one.
+    shape = (12,) if model == "perceptron" else (16, 16, 1)
+    network = networks.build(model, shape, 3, seed=0).to("meta")
+    data = dp_sgd.Data(torch.rand(20, *shape), torch.arange(20) % 3)
+    clipped = gradients.Ellipsoid(network, torch.ones(len(list(network.parameters()))))
+    assert clipped.sum_of(data, torch.arange(20)).device.type == "meta"
+    clipped.remove()
+    assert optimized_noise.summed_gradient(network, data).device.type == "meta"
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_training_that_stops_reads_no_noise_twice(
+    name: str, options: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records, labels = blobs(500)
+    asked, drawn = params(name, epsilon=8.0, **SMALL, **options), []
+    plain = steps.Keyed.gaussian
+
+    def spy(self: steps.Keyed, step: int, purpose: str, total: torch.Tensor) -> torch.Tensor:
+        drawn.append((step, purpose, total.clone()))
+        return plain(self, step, purpose, total)
+
+    def stop(done: int, total: int) -> None:
+        if done == 35:
+            raise InterruptedError
+
+    monkeypatch.setattr(steps.Keyed, "gaussian", spy)
+    monkeypatch.setattr(steps, "CHECKPOINT_STEPS", 10)
+    given_to = {"key": KEY, "release_id": "a", "checkpoint": tmp_path}
+    with pytest.raises(InterruptedError):
+        mechanism(name).make(asked, ABOUT, batches(records, labels), **given_to, tick=stop)
+    mechanism(name).make(asked, ABOUT, batches(records, labels), **given_to)
+    assert [step for step, _, _ in drawn] == [*range(35), *range(30, 50)]
+    # Steps 30 to 34 were taken twice: the same sums, and so the same noise, not a second draw for another sum.
+    for (_, purpose, first), (_, again, second) in zip(drawn[30:35], drawn[35:40], strict=True):
+        assert purpose == again and torch.equal(first, second)
