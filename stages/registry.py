@@ -30,8 +30,10 @@ MECHANISMS = {
     "optimized-noise": "optimized_noise",
     "ellipsoid-noise": "ellipsoid_noise",
     "dp-mac": "dp_mac",
+    "behaviour": "behaviour",
     "patch-moments": "patch_moments",
     "neuron-noise": "neuron_noise",
+    "neuron-allocation": "neuron_allocation",
 }
 
 

@@ -1,4 +1,4 @@
-"""What happens to rows between passes: centre, weigh, whiten. Each step is built from earlier releases only.
+"""What happens to rows between passes: centre, weigh, whiten, go through neurons. Each step is built from earlier releases only.
 
 Steps hold integers, so that applying them is exact until a row is normalised; a null record stays zero through all of them.
 """
@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.models.rows import LIMIT, Rows, multiply, normalise, quantise, shift_for
+from stages.models.rows import EXACT, LIMIT, Rows, multiply, normalise, quantise, shift_for
+from stages.privacy.sums import clip_to_norm
 
 WEIGHT = 2.0**9
 COLUMN = 2.0**24
+SYNAPSE = 2.0**12
+"""The unit of a neuron's incoming weights: 2^-12."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,24 @@ class Whiten:
         return normalise(multiply(rows, *self._ready))
 
 
-Step = Centre | Whiten
+@dataclass(frozen=True)
+class Neurons:
+    """A hidden layer: multiply by a released matrix, add released offsets, rectify; a row longer than LIMIT is shortened to it."""
+
+    matrix: NDArray[np.int64]
+    offset: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        matrix = self.matrix.astype(np.float64)
+        if LIMIT * float(np.sqrt((matrix * matrix).sum(axis=0).max(initial=0.0))) * (1 + 2.0**-20) >= EXACT:
+            raise OverflowError("the weights of the neurons are too large for exact products: quantise them more coarsely")
+
+    def __call__(self, rows: Rows, valid: NDArray[np.uint8]) -> Rows:
+        affine = multiply(rows, self.matrix.astype(np.float64), 1 / SYNAPSE) + self.offset.astype(np.float64)
+        return clip_to_norm(np.maximum(affine, 0.0) * valid.astype(np.float64)[:, None], LIMIT)
+
+
+Step = Centre | Whiten | Neurons
 
 
 def centre(total: NDArray[np.int64], n: int, *, bias: int = 0, weights: NDArray[np.float64] | None = None) -> Centre:
@@ -91,19 +111,29 @@ def eigen(matrix: NDArray[np.int64]) -> tuple[Rows, Rows]:
 
 
 def steps_of(tensors: Mapping[str, NDArray[np.int64]], bias: int) -> list[Step]:
-    """The steps as released: `centre`, perhaps with `weights`, perhaps followed by `whitening`."""
+    """The steps as released: `centre`, perhaps with `weights`, perhaps followed by `whitening`, perhaps by `neurons` and their centre."""
     steps: list[Step] = [Centre(tensors["centre"], bias, tensors.get("weights"))]
-    return [*steps, Whiten(tensors["whitening"])] if "whitening" in tensors else steps
+    if "whitening" in tensors:
+        steps.append(Whiten(tensors["whitening"]))
+    if "neurons" in tensors:
+        steps.append(Neurons(tensors["neurons"], tensors["neurons.offset"]))
+        steps.append(Centre(tensors["neurons.centre"], int(tensors["neurons.bias"][0]), tensors["neurons.weights"]))
+    return steps
 
 
 def tensors_of(steps: Sequence[Step]) -> dict[str, NDArray[np.int64]]:
     """The inverse of `steps_of`."""
     tensors: dict[str, NDArray[np.int64]] = {}
     for step in steps:
-        if isinstance(step, Centre):
-            tensors["centre"] = step.centre
-            if step.weights is not None:
-                tensors["weights"] = step.weights
-        else:
+        if isinstance(step, Neurons):
+            tensors |= {"neurons": step.matrix, "neurons.offset": step.offset}
+        elif isinstance(step, Whiten):
             tensors["whitening"] = step.matrix
+        else:
+            prefix = "neurons." if "neurons" in tensors else ""
+            tensors[f"{prefix}centre"] = step.centre
+            if step.weights is not None:
+                tensors[f"{prefix}weights"] = step.weights
+            if prefix:
+                tensors["neurons.bias"] = np.array([step.bias], np.int64)
     return tensors

@@ -1,0 +1,143 @@
+"""A hidden layer that was trained without data, and how noise is divided among its neurons (MECHANISMS.md 5c).
+
+Everything here is a function of released sums. A first release of moments gives M - 1 discriminant coordinates c = a P of a row a, of unit
+variance under the released model; a network of one hidden layer is trained on samples of that model (by the caller) and becomes the lower
+network z = relu(c W + b), whose output weights V say what a neuron contributes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.models.model import Layers
+from stages.models.moments import Moments, choose_ridge, closed_form
+from stages.models.projection import SYNAPSE, Centre, Neurons, centre
+from stages.models.rows import LIMIT, Rows
+from stages.privacy import sums
+
+Direction = Literal["important", "opposite", "equal"]
+Array = NDArray[np.float64]
+
+SAMPLES = 4096
+OUTPUT = 2.0**12
+"""The largest output weight, as an integer."""
+FLOOR = 0.1
+"""Of an equal share: the least contribution ratio, and of the mean: the least variance of a neuron."""
+REACH = 0.5
+"""Mean length of a row of neurons, as a part of LIMIT: few are longer than LIMIT, which would shorten them."""
+BIAS = 0.3
+"""The constant column, in units of a neuron's mean deviation."""
+
+
+@dataclass(frozen=True)
+class Discriminant:
+    """The released model in its discriminant coordinates: c = a P has identity covariance, `means` (classes, M - 1) and n records."""
+
+    matrix: Array
+    means: Array
+    n: int
+
+    def moments(self) -> Moments:
+        """For training on samples (open/descent.py)."""
+        size = self.matrix.shape[1]
+        return Moments(np.full(size, float(self.n)), np.eye(size), self.means.T * self.n / len(self.means), 0.0, self.n)
+
+    def sample(self) -> tuple[Array, NDArray[np.int64]]:
+        """Coordinates and labels of made-up records, always the same."""
+        generator = np.random.Generator(np.random.PCG64(0))
+        labels = generator.integers(len(self.means), size=SAMPLES)
+        return self.means[labels] + generator.standard_normal((SAMPLES, self.means.shape[1])), labels
+
+
+def discriminant(moments: Moments, noise: float) -> Discriminant:
+    """Coordinates W = G^-1 B of the closed form, the last class left out, scaled to unit variance under the damped model.
+
+    With noise E of standard deviation `noise` in B, B^T G^-1 B has noise^2 tr G^-1 on its diagonal that is not there: classes would look
+    further apart than they are. It is taken off.
+    """
+    ridge, classes = choose_ridge(moments, "auto"), moments.cross.shape[1]
+    weights = closed_form(moments, ridge)[:, :-1]
+    # P^T G P / n, which is also P^T B / n.
+    spread = weights.T @ moments.cross[:, :-1] / moments.n
+    values, vectors = np.linalg.eigh((spread + spread.T) / 2)
+    turn = vectors / np.sqrt(np.maximum(values, 1e-9 * max(float(values.max()), 1e-300)))
+    seen = weights.T @ moments.cross - noise**2 * float((1 / moments.damped(ridge)).sum()) * np.eye(classes)[:-1]
+    means = (turn.T @ seen).T * classes / moments.n
+    return Discriminant(weights @ turn, means - means.mean(axis=0), moments.n)
+
+
+@dataclass(frozen=True)
+class Lower:
+    """The lower network on its grid.
+
+    Attributes:
+        step: from rows to neurons.
+        output, offset: integer output weights (neurons, classes) and offsets, on one grid.
+        samples: neurons of made-up records, in units of LIMIT, and their `labels`.
+    """
+
+    step: Neurons
+    output: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    samples: Array
+    labels: NDArray[np.int64]
+
+
+def lower_of(space: Discriminant, layers: Layers) -> Lower:
+    """From a trained network of one hidden layer to integers. `layers` take coordinates divided by sqrt(M - 1), as samples come."""
+    (incoming, bias), (outgoing, constant) = layers
+    scale = math.sqrt(space.matrix.shape[1])
+    made_up, labels = space.sample()
+    samples = np.maximum(made_up / scale @ incoming + bias, 0.0)
+    gain = REACH / max(float(np.sqrt((samples * samples).sum(axis=1).mean())), 1e-12)
+    step = Neurons(
+        np.rint(space.matrix / scale @ incoming * (gain * SYNAPSE)).astype(np.int64), np.rint(bias * (gain * LIMIT)).astype(np.int64)
+    )
+    unit = OUTPUT / max(float(np.abs(outgoing).max()), 1e-12)
+    return Lower(
+        step,
+        np.rint(outgoing * unit).astype(np.int64),
+        np.rint(constant * (unit * gain * LIMIT)).astype(np.int64),
+        samples * gain,
+        labels,
+    )
+
+
+def ratios(rows: Rows, output: NDArray[np.int64], offset: NDArray[np.int64]) -> Rows:
+    """|Cr| / sum |Cr| of every neuron for the largest output, as integers whose sum is at most LIMIT; a row of zeros gives zeros.
+
+    By the epsilon rule a neuron's relevance for output k is z_I V_Ik / (F_k +- mu) F_k (Eqs. 6 and 7), so the ratio is |z_I V_Ik| / sum_J
+    |z_J V_Jk| whatever mu is. Products and sums are exact, the quotient is rounded once and cut off: LIMIT (1 + 2^-53) < LIMIT + 1.
+    """
+    weights = output.astype(np.float64)
+    chosen = (rows @ weights + offset.astype(np.float64)).argmax(axis=1)
+    parts = np.abs(rows * weights.T[chosen])
+    totals = parts.sum(axis=1, keepdims=True)
+    shares: Rows = np.floor(np.divide(parts * LIMIT, totals, out=np.zeros_like(parts), where=totals > 0))
+    return shares
+
+
+def sum_of_ratios(rows: Rows, lower: Lower) -> NDArray[np.int64]:
+    """Exact, over a chunk of rows of neurons."""
+    return sums.Sum(rows.shape[1], LIMIT).add(ratios(rows, lower.output, lower.offset)).result()
+
+
+def allocate(lower: Lower, noisy: NDArray[np.int64], direction: Direction) -> Centre:
+    """The step behind the neurons: centre them, and clip in an ellipsoid with axes C_I^2 ~ sqrt(m_I / r_I) (MECHANISMS.md 5c, d_I = 1).
+
+    Noise of the same size on rows divided by C is noise C_I on neuron I. The mean and the variance m of a neuron are those of made-up
+    records; r is the released ratio, or its inverse, or 1. Whatever they are, rows have norm LIMIT.
+    """
+    shares = np.maximum(noisy / max(float(noisy.sum()), 1.0), FLOOR / len(noisy)) * len(noisy)
+    importance = {"important": shares, "opposite": 1 / shares, "equal": np.ones(len(noisy))}[direction]
+    mean = lower.samples.mean(axis=0)
+    variances = ((lower.samples - mean) ** 2).mean(axis=0)
+    axes = (np.maximum(variances, FLOOR * max(float(variances.mean()), 1e-12)) / importance) ** 0.25
+    deviation = math.sqrt(float(((lower.samples - mean) ** 2 / axes**2).mean()))
+    bias = min(LIMIT, max(1, round(BIAS * deviation * LIMIT / float((1 / axes).mean()))))
+    return centre(np.rint(mean * LIMIT).astype(np.int64), 1, bias=bias, weights=1 / axes)
