@@ -94,6 +94,10 @@ def model_of(document: Mapping[str, Any], tensors: Tensors) -> Model:
         from stages.models.patches import learned_model
 
         return learned_model(document, tensors)
+    if "window" in document:
+        from stages.models.behaviour import behaviour_model
+
+        return behaviour_model(document, tensors)
     shape = tuple(document["shape"])
     bias = feature_map(document["features"], document["kind"], shape).bias
     layers = [(tensors[f"layer{index}.weight"], tensors[f"layer{index}.offset"]) for index in range(len(document["layers"]))]

@@ -19,20 +19,24 @@ from stages.params import TrainParams
 
 def train(params: TrainParams, release: Manifest, tensors: Tensors, *, checkpoint: Path | None = None) -> Trained:
     """Train from the release's moments: in closed form, or by gradient descent on samples of the class-conditional model."""
-    layers: Layers
-    curve: Sequence[tuple[int, float]]
+    layers, curve, ridge = head(params, release, tensors, checkpoint=checkpoint)
+    return trained_of(release, tensors, layers, curve, {"ridge": ridge})
+
+
+def head(
+    params: TrainParams, release: Manifest, tensors: Tensors, *, checkpoint: Path | None = None
+) -> tuple[Layers, Sequence[tuple[int, float]], float]:
+    """The layers on top of the released rows, the learning curve, and how strongly the noise was damped."""
     moments = moments_of(tensors, release.details, release.details["data"]["n"])
     ridge = choose_ridge(moments, params.ridge)
     if params.method == "closed-form":
         if params.head != "linear":
             raise ParamsError("params.yaml: train.head mlp has no closed form: set train.method to sgd")
         weights = closed_form(moments, ridge)
-        layers, curve = [(weights, np.zeros(weights.shape[1]))], [(0, loss(moments, weights, ridge))]
-    else:
-        from stages.open.descent import descend
+        return [(weights, np.zeros(weights.shape[1]))], [(0, loss(moments, weights, ridge))], ridge
+    from stages.open.descent import descend
 
-        layers, curve = descend(params, moments, ridge, checkpoint=checkpoint)
-    return trained_of(release, tensors, layers, curve, {"ridge": ridge})
+    return *descend(params, moments, ridge, checkpoint=checkpoint), ridge
 
 
 def trained_of(

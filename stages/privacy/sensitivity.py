@@ -99,6 +99,17 @@ def of_user(sensitivity: float, records: int) -> float:
     return float_above(Fraction(sensitivity) * records)
 
 
+def of_bounded_user(bound: int, appearances: int, change: float, *, neighbours: Neighbours = "zero-out", positive: bool = False) -> float:
+    """Sensitivity to one user whose own total has norm at most `bound`, and who is in `appearances` slots of other users' records.
+
+    `change` is how far a slot that is emptied (or filled) moves the cut total of the slot's owner. zero-out: the own total goes, and every
+    slot is emptied, one after the other. replace-one: the own total is replaced (at most 2 bounds away; sqrt 2 where totals are positive
+    semidefinite), the old slots are emptied and as many new ones filled.
+    """
+    own = root_above(Fraction(bound) ** 2 * (1 if neighbours == "zero-out" else 2 if positive else 4))
+    return float_above(Fraction(own) + Fraction(change) * _double(neighbours, appearances))
+
+
 def _label_products(labels: Labels, classes: int) -> tuple[int, int]:
     """|y|^2, and y.z of two different labels."""
     if classes < 2:

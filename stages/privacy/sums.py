@@ -7,6 +7,7 @@ is a fact about integers. Every limit depends on public numbers only: rows, size
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Self, TypeVar
 
@@ -17,6 +18,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 EXACT = 2**53
+LARGEST_TOTAL = 2**50
 # Up to this many bits, the squared norm of an integer row is compared with its bound exactly in float64.
 MAX_BITS = 26
 # Blocks of fewer rows than this make BLAS slow: splitting the operands is then cheaper.
@@ -50,6 +52,24 @@ def clip_to_norm(rows: Floats, bound: int) -> Floats:
     # The factor is below bound / norm by more than the error of the norm, so one step is enough.
     rows[long] = np.trunc(rows[long] * (bound * (1 - 2.0**-36) / np.sqrt(squares[long]))[:, None])
     return rows
+
+
+def cut_total(total: Integers, bound: int) -> Integers:
+    """An integer array of norm at most `bound`: itself, or the nearest point of the ball, truncated.
+
+    Norms are computed to 2^-40, relatively. So two totals come no farther apart than they were, plus 2^-33 of the bound for the norm and
+    one a coordinate for truncating: `cut_slack`.
+    """
+    if not 0 < bound < LARGEST_TOTAL or np.abs(total).max(initial=0) >= EXACT:
+        raise ValueError(f"totals are cut exactly below 2^50, got a bound of {bound}: use fewer bits or records")
+    values = total.astype(np.float64)
+    norm, within = math.sqrt(float((values * values).sum())), bound * (1 - 2.0**-36)
+    return total if norm <= within else np.trunc(values * (within / norm)).astype(np.int64)
+
+
+def cut_slack(bound: int, size: int) -> float:
+    """How much farther apart `cut_total` may bring two totals of so many coordinates."""
+    return (bound * 2.0**-33 + math.sqrt(size)) * (1 + 2.0**-30)
 
 
 def _squared_norms(rows: Floats) -> Floats:
