@@ -31,7 +31,6 @@ MECHANISMS = {
     "ellipsoid-noise": "ellipsoid_noise",
     "dp-mac": "dp_mac",
     "behaviour": "behaviour",
-    "behaviour": "behaviour",
     "patch-moments": "patch_moments",
     "neuron-noise": "neuron_noise",
     "neuron-allocation": "neuron_allocation",
