@@ -175,6 +175,13 @@ def neurons(hidden: Shape, shape: Shape, classes: int) -> nn.Module:
     return network(hidden, shape, classes)
 
 
+def belief(layers: Shape, shape: Shape, classes: int) -> nn.Module:
+    """pCDBN's network: maps of each layer, then the width of the fully connected one."""
+    from stages.models.belief import Belief
+
+    return Belief(layers, shape, classes)
+
+
 NETWORKS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "adlm": Adlm,
     "pretraining": pretraining,
@@ -189,6 +196,7 @@ LAYERED: dict[str, Callable[[Shape, Shape, int], nn.Module]] = {
     "neurons": neurons,
     "relu": relu,
     "relu-autoencoder": relu_autoencoder,
+    "pcdbn": belief,
 }
 
 
