@@ -164,18 +164,8 @@ def calibrate(shape: str, epsilon: float, delta: float, neighbours: Neighbours) 
 def plan(params: Params, facts: Facts) -> Plan:
     """Claimed (by the paper, for its own sigma) and proven guarantee."""
     recipe, release = resolve(params, facts), params.release
-    event = recipe.event()
-    proven = Guarantee(
-        "proven",
-        "record",
-        release.neighbours,
-        steps.price(event, release.delta, release.neighbours),
-        release.delta,
-        event=event,
-        sensitivity=f"L2 {recipe.reach} a step, of all layers' coefficients in units of their thresholds",
-        argument=ARGUMENT,
-        arithmetic="idealised",
-    )
+    sensitivity = f"L2 {recipe.reach} a step, of all layers' coefficients in units of their thresholds"
+    proven = steps.proven(params, recipe.event(), sensitivity=sensitivity, argument=ARGUMENT)
     claimed = None
     if recipe.options.sigma == "paper":
         claimed = Guarantee(
@@ -186,7 +176,7 @@ def plan(params: Params, facts: Facts) -> Plan:
     return Plan(NAME, VERSION, parameters, passes, proven, claimed, interactive=True)
 
 
-def train(params: Params, facts: Facts, data: Data, course: steps.Course) -> tuple[dict[str, Any], dict[str, Any]]:
+def train(params: Params, facts: Facts, data: Data, course: steps.Course) -> steps.Released:
     """Train, and release the last iterate and the thresholds."""
     from stages.release import auxiliary_coordinates
 

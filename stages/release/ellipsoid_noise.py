@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from stages.params import Params, check
-from stages.privacy.guarantees import Guarantee
 from stages.privacy.plan import Facts, Plan
 from stages.release import dp_sgd, gradients, steps
 from stages.release.steps import State
@@ -55,18 +54,8 @@ def resolve(params: Params, facts: Facts) -> tuple[str, dp_sgd.Settings, Options
 def plan(params: Params, facts: Facts) -> Plan:
     """The price of a release, from parameters and public facts alone."""
     model, settings, options = resolve(params, facts)
-    release, event = params.release, settings.event()
-    proven = Guarantee(
-        "proven",
-        "record",
-        release.neighbours,
-        steps.price(event, release.delta, release.neighbours),
-        release.delta,
-        event=event,
-        sensitivity=f"L2 {settings.reach} a step, in units of the ellipsoid",
-        argument=ARGUMENT,
-        arithmetic="idealised",
-    )
+    release, sensitivity = params.release, f"L2 {settings.reach} a step, in units of the ellipsoid"
+    proven = steps.proven(params, settings.event(), sensitivity=sensitivity, argument=ARGUMENT)
     parameters = {"epsilon": release.epsilon, "delta": release.delta, "network": model, "rate": settings.rate, "steps": settings.steps}
     return Plan(NAME, VERSION, {**options.model_dump(mode="json"), **parameters}, settings.steps, proven, interactive=True)
 

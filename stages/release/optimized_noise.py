@@ -136,14 +136,10 @@ def plan(params: Params, facts: Facts) -> Plan:
 
 
 def _proven(recipe: Recipe, params: Params) -> Guarantee:
-    near, delta = params.release.neighbours, params.release.delta
     if recipe.flaw:
+        near = params.release.neighbours
         return Guarantee("proven", "record", near, math.inf, 0.0, argument=ARGUMENT, reason=recipe.flaw, arithmetic="idealised")
-    event, sensitivity = recipe.event(), f"L2 {recipe.alpha * recipe.reach:g} a step"
-    epsilon = steps.price(event, delta, near)
-    return Guarantee(
-        "proven", "record", near, epsilon, delta, event=event, sensitivity=sensitivity, argument=ARGUMENT, arithmetic="idealised"
-    )
+    return steps.proven(params, recipe.event(), sensitivity=f"L2 {recipe.alpha * recipe.reach:g} a step", argument=ARGUMENT)
 
 
 class Published(gradients.Noise):

@@ -23,7 +23,7 @@ import numpy as np
 from stages.errors import ParamsError
 from stages.params import Params
 from stages.privacy import accounting, events, noise
-from stages.privacy.guarantees import Neighbours
+from stages.privacy.guarantees import Guarantee, Neighbours
 from stages.privacy.plan import Facts
 
 if TYPE_CHECKING:
@@ -176,6 +176,15 @@ def sampled(rate: float, steps: int, multiplier: float) -> dict[str, Any]:
 def price(event: Mapping[str, Any], delta: float, neighbours: Neighbours) -> float:
     """Epsilon of an event; computed once, for plans are made several times a run."""
     return _price(json.dumps(event, sort_keys=True), delta, neighbours)
+
+
+def proven(params: Params, event: Mapping[str, Any], *, sensitivity: str, argument: str) -> Guarantee:
+    """What is proven for floating-point noise that is priced as if it were exact."""
+    near, delta = params.release.neighbours, params.release.delta
+    epsilon = price(event, delta, near)
+    return Guarantee(
+        "proven", "record", near, epsilon, delta, event=event, sensitivity=sensitivity, argument=argument, arithmetic="idealised"
+    )
 
 
 @lru_cache(maxsize=64)

@@ -146,7 +146,7 @@ def test_histogram_counts_each_record_once_and_noise_has_its_size(monkeypatch: p
     assert all(float(limit) > 0.3 * min(norm, 0.1) for limit, norm in zip(thresholds, norms, strict=True))
 
 
-@pytest.mark.parametrize("options", [{}, {"order": 2, "threshold_second": 0.5}, {"thresholds": "fixed", "w_steps": 2}])
+@pytest.mark.parametrize("options", [{}, {"order": 2, "threshold": 0.5, "threshold_second": 0.5}, {"thresholds": "fixed", "w_steps": 2}])
 def test_training_learns_resumes_and_is_loaded(options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records, labels = blobs(500)
     asked, module = params("dp-mac", sigma=0.8, **{**SMALL, **options}), mechanism("dp-mac")
