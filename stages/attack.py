@@ -22,7 +22,10 @@ from stages.registry import mechanism
 
 # More draws than this a run and the release's own generator would take minutes where NumPy's takes one.
 OWN_DRAWS = 64
-MNIST_LIKE = Facts("mnist", True, "image", 60_000, 0, (28, 28, 1), tuple("0123456789"), schema="", fingerprint="")
+LIKE = {
+    name: Facts(name, True, "image", records, 0, shape, tuple("0123456789"), schema="", fingerprint="")
+    for name, records, shape in (("mnist", 60_000, (28, 28, 1)), ("usps", 5_000, (16, 16, 1)), ("cifar10", 50_000, (32, 32, 3)))
+}
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,11 @@ def _option(text: str) -> tuple[str, Any]:
 
 
 def facts_of(workspace: Path, like: str) -> Facts:
-    """Public facts: of the sealed records here, or of MNIST."""
+    """Public facts: of the sealed records here, or of a data set of the papers (auto: MNIST where nothing is sealed)."""
     path = workspace / "data/sealed/meta.json"
-    _one_of("--like", like, ("auto", "sealed", "mnist"))
-    if like == "mnist" or (like == "auto" and not path.exists()):
-        return MNIST_LIKE
+    _one_of("--like", like, ("auto", "sealed", *LIKE))
+    if like in LIKE or (like == "auto" and not path.exists()):
+        return LIKE.get(like, LIKE["mnist"])
     from stages.boundary.seal import facts_of as read
 
     try:

@@ -19,7 +19,7 @@ def command(
     epsilon: float = typer.Option(None, "--epsilon", help="Instead of release.epsilon."),
     neighbours: str = typer.Option(None, "--neighbours", help="zero-out or replace-one, instead of release.neighbours."),
     option: list[str] = typer.Option([], "--option", help="KEY=VALUE of release.options; may be given more than once."),
-    like: str = typer.Option("auto", "--like", help="Shape of the records: sealed (data/sealed), mnist, or auto."),
+    like: str = typer.Option("auto", "--like", help="Shape of the records: sealed (data/sealed), mnist, usps, cifar10, or auto."),
     trials: int = typer.Option(None, "--trials", min=100, help="Runs a side, to choose and again to count: 200000, or 500 with --records."),
     confidence: float = typer.Option(0.95, "--confidence", min=0.5, max=0.999999, help="That the bound holds."),
     seed: int = typer.Option(0, "--seed", help="The same seed gives the same finding."),
@@ -115,7 +115,7 @@ def _print(verdicts: list[Verdict]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for verdict in verdicts:
         finding, target = verdict.finding, verdict.target
-        law = "" if finding.by_shift is None else f", {finding.by_shift:.3g} if the noise is Gaussian as stated"
+        law = "" if finding.by_law is None else f", {finding.by_law:.3g} if the form of its noise is taken for granted"
         claimed = "" if target.claimed is None else f"claimed {target.claimed:.3g}, "
         proven = "nothing is proven" if target.proven == float("inf") else f"proven {target.proven:.3g}"
         console.print(f"[bold]{finding.law}[/bold]: {finding.pair}")
