@@ -51,9 +51,10 @@ def test_options_and_mechanism_come_from_the_command_line() -> None:
 
 def test_missing_sealed_records_are_one_clear_line(tmp_path: Path) -> None:
     assert attack.facts_of(tmp_path, "auto").shape == (28, 28, 1)
+    assert attack.facts_of(tmp_path, "usps").n == 5000
     with pytest.raises(InputError, match="--like mnist"):
         attack.facts_of(tmp_path, "sealed")
-    with pytest.raises(InputError, match="auto, sealed or mnist"):
+    with pytest.raises(InputError, match="auto, sealed, mnist, usps or cifar10"):
         attack.facts_of(tmp_path, "imagenet")
 
 
