@@ -30,6 +30,9 @@ FLOOR = 0.1
 """Of an equal share: the least contribution ratio, and of the mean: the least variance of a neuron."""
 REACH = 0.5
 """Mean length of a row of neurons, as a part of LIMIT: few are longer than LIMIT, which would shorten them."""
+LARGEST = 2.0**32
+"""Norm of a neuron's incoming weights, and size of its offset, at most."""
+TINY = 1e-12
 BIAS = 0.3
 """The constant column, in units of a neuron's mean deviation."""
 
@@ -89,23 +92,31 @@ class Lower:
 
 
 def lower_of(space: Discriminant, layers: Layers) -> Lower:
-    """From a trained network of one hidden layer to integers. `layers` take coordinates divided by sqrt(M - 1), as samples come."""
+    """From a trained network of one hidden layer to integers. `layers` take coordinates divided by sqrt(M - 1), as samples come.
+
+    However the training ended (all neurons dead, say), the integers stay within what exact products need.
+    """
     (incoming, bias), (outgoing, constant) = layers
     scale = math.sqrt(space.matrix.shape[1])
     made_up, labels = space.sample()
     samples = np.maximum(made_up / scale @ incoming + bias, 0.0)
-    gain = REACH / max(float(np.sqrt((samples * samples).sum(axis=1).mean())), 1e-12)
-    step = Neurons(
-        np.rint(space.matrix / scale @ incoming * (gain * SYNAPSE)).astype(np.int64), np.rint(bias * (gain * LIMIT)).astype(np.int64)
-    )
-    unit = OUTPUT / max(float(np.abs(outgoing).max()), 1e-12)
+    matrix = space.matrix / scale @ incoming
+    longest = float(np.sqrt((matrix * matrix).sum(axis=0).max()))
+    wanted = REACH / max(float(np.sqrt((samples * samples).sum(axis=1).mean())), TINY)
+    gain = min(wanted, LARGEST / (SYNAPSE * max(longest, TINY)), LARGEST / (LIMIT * max(float(np.abs(bias).max()), TINY)))
+    unit = OUTPUT / max(float(np.abs(outgoing).max()), TINY)
     return Lower(
-        step,
-        np.rint(outgoing * unit).astype(np.int64),
-        np.rint(constant * (unit * gain * LIMIT)).astype(np.int64),
+        Neurons(_integers(matrix * (gain * SYNAPSE)), _integers(bias * (gain * LIMIT))),
+        _integers(outgoing * unit),
+        _integers(np.clip(constant * (unit * gain * LIMIT), -(2.0**50), 2.0**50)),
         samples * gain,
         labels,
     )
+
+
+def _integers(values: Array) -> NDArray[np.int64]:
+    integers: NDArray[np.int64] = np.rint(values).astype(np.int64)
+    return integers
 
 
 def ratios(rows: Rows, output: NDArray[np.int64], offset: NDArray[np.int64]) -> Rows:
@@ -131,9 +142,11 @@ def allocate(lower: Lower, noisy: NDArray[np.int64], direction: Direction) -> Ce
     """The step behind the neurons: centre them, and clip in an ellipsoid with axes C_I^2 ~ sqrt(m_I / r_I) (MECHANISMS.md 5c, d_I = 1).
 
     Noise of the same size on rows divided by C is noise C_I on neuron I. The mean and the variance m of a neuron are those of made-up
-    records; r is the released ratio, or its inverse, or 1. Whatever they are, rows have norm LIMIT.
+    records; r is the released ratio in units of an equal share (at least FLOOR), or its inverse, or 1. Whatever they are, rows have norm
+    LIMIT.
     """
-    shares = np.maximum(noisy / max(float(noisy.sum()), 1.0), FLOOR / len(noisy)) * len(noisy)
+    positive = np.maximum(noisy.astype(np.float64), 0.0)
+    shares = np.maximum(positive / max(float(positive.mean()), 1.0), FLOOR)
     importance = {"important": shares, "opposite": 1 / shares, "equal": np.ones(len(noisy))}[direction]
     mean = lower.samples.mean(axis=0)
     variances = ((lower.samples - mean) ** 2).mean(axis=0)
