@@ -99,12 +99,14 @@ def in_own_process(module: str, *arguments: str) -> dict[str, Any]:
 
 def keep(row: dict[str, Any], path: Path = RESULTS) -> None:
     """Put a row into a results file in the place of its predecessor; several benches may do so at the same time."""
-    identity = ("dataset", "mechanism", "features", "epsilon", "neighbours")
+    identity = ("dataset", "mechanism", "features", "reading", "epsilon", "neighbours")
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.parent):
         rows = json.loads(path.read_text()) if path.exists() else []
         rows = [one for one in rows if any(one.get(name) != row.get(name) for name in identity)] + [row]
-        rows.sort(key=lambda one: (one["dataset"], one["mechanism"], str(one.get("features")), one["epsilon"] or 0))
+        rows.sort(
+            key=lambda one: (one["dataset"], one["mechanism"], str(one.get("features")), one["epsilon"] or 0, one.get("reading") or "")
+        )
         path.write_text(json.dumps(rows, indent=1) + "\n")
 
 
