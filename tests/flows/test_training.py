@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.conftest import Workspace
-from tests.support.station import Station
+from tests.support.station import Station, processes_of, wait_for
 
 pytestmark = pytest.mark.xdist_group("prefect")
 
@@ -24,7 +26,7 @@ def modeller(plant: Workspace, tmp_path: Path) -> Workspace:
     clone = Workspace(tmp_path / "work", tmp_path / "home")
     plant.run("git", "clone", "-q", str(plant.root), str(clone.root))
     shutil.copytree(plant.root / ".remotes/released", tmp_path / "remote")
-    clone.run("dvc", "remote", "remove", "sealed")
+    clone.run("dvc", "remote", "modify", "sealed", "url", str(tmp_path / "out-of-reach"))
     clone.run("dvc", "remote", "modify", "released", "url", str(tmp_path / "remote"))
     return clone
 
@@ -35,11 +37,22 @@ def test_the_server_knows_no_path_of_a_machine(station: Station) -> None:
         assert step == {"prefect.deployments.steps.set_working_directory": {"directory": "{{ $AIRLOCK_WORKSPACE }}"}}
 
 
-def test_a_clone_with_released_data_only_trains(station: Station, modeller: Workspace) -> None:
+def test_a_clone_with_released_data_only_trains_by_hand(modeller: Workspace) -> None:
+    modeller.run("dvc", "pull", "-r", "released", "--allow-missing")
+    assert not (modeller.root / "data/sealed").exists()
+    modeller.edit("params.yaml", "method: closed-form ", "method: sgd ")
+    modeller.run("dvc", "repro", "--single-item", "train", "evaluate", "report")
+    assert json.loads((modeller.root / "data/metrics/evaluate.json").read_text())["accuracy"] > 0.8
+
+
+def test_a_clone_with_released_data_only_trains_and_a_killed_stage_is_tried_again(station: Station, modeller: Workspace) -> None:
     station.work("open", **modeller.environment, AIRLOCK_WORKSPACE=str(modeller.root))
     before = yaml.safe_load((modeller.root / "dvc.lock").read_text())["stages"]
     run = station.run("training/training", overrides={"train.method": "sgd", "train.epochs": 3})
+    brokers = wait_for(lambda: [pid for pid, command in processes_of(run).items() if "airlock run train" in command], "training begins")
+    os.kill(max(brokers), signal.SIGKILL)
     assert station.end(run)["type"] == "COMPLETED", station.words()
+    assert [task["run_count"] for task in station.tasks(run)] == [2]
     after = yaml.safe_load((modeller.root / "dvc.lock").read_text())["stages"]
     assert after["train"] != before["train"]
     assert after["release"] == before["release"]
