@@ -1,10 +1,12 @@
 """The comparison on MNIST, in one run on this machine: Airlock, Opacus' own CNN, Opacus on the same features, no privacy at all.
 
     python -m bench.dpsgd            about forty minutes on two idle cores; most of it tuning, which is not counted
+    python -m bench.dpsgd tune       only that; kept in bench/results/tuning/comparison.json
+    python -m bench.dpsgd measure    the rest, with the best settings found
 
 All private ones have the same (epsilon, delta) and relation (zero-out, where a Poisson-sampled Gaussian has the add/remove constants), one
-accountant. DP-SGD's learning rate, batch and clip are the best of twelve on a validation split of the training set, each tried with the
-whole privacy budget but a few epochs only (TUNING_EPOCHS of 50,000 records, against EPOCHS of 60,000 in the full run).
+accountant. DP-SGD's learning rate, batch and clip are the best of twelve on a validation split of the training set (50,000 to train,
+10,000 to judge), each tried with the whole privacy budget: all for two epochs, the best four then for ten, as in the full run.
 Airlock's settings are its defaults. Time is from records at rest to trained model, measured at the same priority in the same run.
 """
 
@@ -26,9 +28,9 @@ from numpy.typing import NDArray
 from bench.accuracy import in_own_process, keep
 
 RESULTS = Path(__file__).parent / "results/comparison.json"
-TUNING = Path(__file__).parent / "results/comparison_tuning.json"
+TUNING = Path(__file__).parent / "results/tuning/comparison.json"
 DATASET, EPSILON, DELTA = "mnist", 0.5, 1e-5
-EPOCHS, TUNING_EPOCHS, VALIDATION = 10, 2, 10_000
+EPOCHS, TUNING_EPOCHS, FINALISTS, VALIDATION = 10, 2, 4, 10_000
 SETTINGS = {
     "dp-sgd cnn (opacus)": [(rate, batch, clip) for batch, clip, rate in product((512, 2048), (0.1, 1.0), (0.5, 1.0, 2.0))],
     "dp-sgd linear, same features (opacus)": [
@@ -51,7 +53,7 @@ class Setting:
 def main() -> None:
     """Tune, then measure everything; or (with --cell) one of the measurements here."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("dataset", nargs="?", default=DATASET)
+    parser.add_argument("phase", nargs="?", choices=("all", "tune", "measure"), default="all")
     parser.add_argument("--mechanism")
     parser.add_argument("--setting", type=json.loads)
     parser.add_argument("--validate", action="store_true")
@@ -62,9 +64,13 @@ def main() -> None:
         print(json.dumps(row))
         return
     with tempfile.TemporaryDirectory(prefix="airlock-bench-") as folder:
-        best = {name: tune(folder, name, settings) for name, settings in SETTINGS.items()}
-        for name, setting in best.items():
-            keep(_cell(folder, name, {**setting, "epochs": EPOCHS}), RESULTS)
+        if asked.phase != "measure":
+            for name, settings in SETTINGS.items():
+                tune(folder, name, settings)
+        if asked.phase == "tune":
+            return
+        for name in SETTINGS:
+            keep(_cell(folder, name, ranked(name, EPOCHS)[0]), RESULTS)
         for mechanism in ("coefficients", "coefficients-iterated"):
             keep(
                 in_own_process("bench.accuracy", DATASET, mechanism, "--epsilon", str(EPSILON), "--keys", str(SEEDS), "--cell", folder),
@@ -73,16 +79,22 @@ def main() -> None:
         keep(_cell(folder, "none", {}), RESULTS)
 
 
-def tune(folder: str, name: str, settings: list[tuple[float, int, float]]) -> dict[str, Any]:
-    """The best of the settings on the validation split; all are kept in bench/results."""
-    tried = [_cell(folder, name, asdict(Setting(*setting, TUNING_EPOCHS)), "--validate") for setting in settings]
-    for row in tried:
-        keep(row, TUNING)
-    return dict(max(tried, key=lambda row: row["accuracy_mean"])["setting"])
+def tune(folder: str, name: str, settings: list[tuple[float, int, float]]) -> None:
+    """Try all settings on the validation split for a few epochs, then the best of them for all."""
+    for setting in settings:
+        keep(_cell(folder, name, asdict(Setting(*setting, TUNING_EPOCHS)), "--validate"), TUNING)
+    for finalist in ranked(name, TUNING_EPOCHS)[:FINALISTS]:
+        keep(_cell(folder, name, {**finalist, "epochs": EPOCHS}, "--validate"), TUNING)
+
+
+def ranked(name: str, epochs: int) -> list[dict[str, Any]]:
+    """The settings that were tried for so many epochs, best first."""
+    tried = [row for row in json.loads(TUNING.read_text()) if row["mechanism"] == name and row["setting"]["epochs"] == epochs]
+    return [dict(row["setting"]) for row in sorted(tried, key=lambda row: -float(row["accuracy_mean"]))]
 
 
 def _cell(folder: str, name: str, setting: dict[str, Any], *flags: str) -> dict[str, Any]:
-    return in_own_process("bench.dpsgd", DATASET, "--mechanism", name, "--setting", json.dumps(setting), "--cell", folder, *flags)
+    return in_own_process("bench.dpsgd", "--mechanism", name, "--setting", json.dumps(setting), "--cell", folder, *flags)
 
 
 def measure(folder: Path, name: str, given: dict[str, Any], validate: bool) -> dict[str, Any]:
