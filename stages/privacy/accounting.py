@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 PLD_ROUNDING = 1e-12
 # Where 0.05 <= epsilon <= 20 and 1e-10 <= delta <= 1e-4, RDP is above PLD and below this many times PLD.
 CROSS_CHECK_FACTOR = 2.0
+# Beyond this a pure epsilon is only added to what the rest costs: e^710 is no float, and nobody asks for its last digit.
+LARGEST_PURE = 600.0
 _USABLE = float(1 - gaussian.SAMPLING_SHARE)
 
 
@@ -45,6 +47,9 @@ def epsilon(event: DpEvent, delta: float, *, neighbours: Neighbours = "zero-out"
     mu, others = _split(parts)
     if not others:
         return gaussian.epsilon_at(mu, delta)
+    pure, rest = _set_apart(parts)
+    if pure > LARGEST_PURE:
+        return math.nextafter(pure + epsilon(vocabulary.repeat(rest), delta, neighbours=neighbours), math.inf)
     found, rounding = _pure_epsilon(mu, others), rounding_of(others.total())
     if delta >= 2 * rounding:
         found = min(found, float(_loss_distribution(mu, others, neighbours).get_epsilon_for_delta(delta * _USABLE - rounding)))
@@ -64,6 +69,10 @@ def delta_of(event: DpEvent, epsilon: float, *, neighbours: Neighbours = "zero-o
         return gaussian.delta_at(mu, epsilon)
     if _pure_epsilon(mu, others) <= epsilon:
         return 0.0
+    pure, rest = _set_apart(parts)
+    if pure > LARGEST_PURE:
+        left = math.nextafter(epsilon - pure, -math.inf)
+        return 1.0 if left < 0 else delta_of(vocabulary.repeat(rest), left, neighbours=neighbours)
     computed = float(_loss_distribution(mu, others, neighbours).get_delta_for_epsilon(epsilon))
     return min(1.0, (max(0.0, computed) + rounding_of(others.total())) / _USABLE)
 
@@ -109,6 +118,14 @@ def _split(parts: Counter[DpEvent]) -> tuple[float, Counter[DpEvent]]:
         else:
             others[part] = count
     return root_above(square), others
+
+
+def _set_apart(parts: Counter[DpEvent]) -> tuple[float, Counter[DpEvent]]:
+    """The pure epsilon of all Laplace noise together, and everything else."""
+    pure = Counter[Any](
+        {part: count for part, count in parts.items() if type(part).__name__ in ("LaplaceDpEvent", "DiscreteLaplaceDpEvent")}
+    )
+    return _pure_epsilon(0.0, pure), parts - pure
 
 
 def _pure_epsilon(mu: float, others: Counter[DpEvent]) -> float:

@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.privacy import gaussian
 from stages.privacy.guarantees import Guarantee, Neighbours
 from stages.privacy.samplers import Sampler
 
 Scores = NDArray[np.float64]
 Tick = Callable[[int, int], None]
+Family = Callable[[float, float, float], float]
+"""(least hits, most false alarms, delta) -> lower bound on epsilon at delta."""
 
 CANDIDATES = 256
 # Draws made at a time: what they need stays in the processor's cache.
@@ -41,7 +42,7 @@ class Law:
         score: (sampler, runs, present) -> log likelihood ratio of each run, or any other score that is larger when present.
         draws: noise draws in one run.
         together: runs that are best scored at once.
-        shift: every score is a Gaussian whose mean alone depends on the input, so a bound on the shift is a bound on epsilon.
+        family: what counts say about epsilon if only the size of the noise is in doubt (privacy/families.py); None where nobody knows.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Law:
     score: Callable[[Sampler, int, bool], Scores]
     draws: int = 1
     together: int = 1
-    shift: bool = False
+    family: Family | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Finding:
 
     Attributes:
         epsilon: lower bound at `delta`, free of assumptions about the law.
-        by_shift: lower bound at `delta` that uses the Gaussian form of the law; None where the law is not Gaussian.
+        by_law: lower bound at `delta` that takes the form of the law for granted, but not the size of its noise; None where it has none.
         hits, false_alarms: of `trials` counted runs on each side.
         threshold: chosen on `trials` other runs a side.
     """
@@ -76,7 +77,7 @@ class Finding:
     law: str
     pair: str
     epsilon: float
-    by_shift: float | None
+    by_law: float | None
     delta: float
     confidence: float
     trials: int
@@ -90,7 +91,7 @@ class Finding:
     @property
     def best(self) -> float:
         """The larger of the two bounds; each holds at the stated confidence on its own."""
-        return max(self.epsilon, self.by_shift or 0.0)
+        return max(self.epsilon, self.by_law or 0.0)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON."""
@@ -122,11 +123,15 @@ def lower_bound(hits: Any, false_alarms: Any, trials: int, *, delta: float, conf
 
 
 def shift_bound(hits: Any, false_alarms: Any, trials: int, *, confidence: float) -> Any:
-    """The largest Gaussian shift mu that the counts refute: quantile(P) - quantile(Q), never below 0."""
+    """The largest Gaussian shift mu that the counts refute, never below 0."""
+    error = (1 - confidence) / 2
+    return shift_between(at_least(hits, trials, error), at_most(false_alarms, trials, error))
+
+
+def shift_between(present: Any, absent: Any) -> Any:
+    """The Gaussian shift with these probabilities of a hit and of a false alarm: quantile(P) - quantile(Q), never below 0."""
     from scipy.special import ndtri
 
-    error = (1 - confidence) / 2
-    present, absent = at_least(hits, trials, error), at_most(false_alarms, trials, error)
     return np.maximum(0.0, ndtri(np.clip(present, 1e-300, 1 - 1e-16)) - ndtri(np.clip(absent, 1e-300, 1 - 1e-16)))
 
 
@@ -151,7 +156,7 @@ def measure(
         law=law.name,
         pair=law.pair,
         epsilon=float(lower_bound(hits, alarms, trials, delta=delta, confidence=confidence)),
-        by_shift=_by_shift(chosen, counted, trials, delta, confidence) if law.shift else None,
+        by_law=_by_law(law.family, chosen, counted, trials, delta, confidence) if law.family else None,
         delta=delta,
         confidence=confidence,
         trials=trials,
@@ -207,10 +212,10 @@ def _count(counted: list[Scores], sign: int, threshold: float) -> tuple[int, int
     return (present, absent) if sign > 0 else (absent, present)
 
 
-def _by_shift(chosen: list[Scores], counted: list[Scores], trials: int, delta: float, confidence: float) -> float:
-    """Epsilon of the smallest Gaussian shift that the counts allow (Dong, Roth and Su 2019, arXiv 1905.02383, Corollary 2.13)."""
+def _by_law(family: Family, chosen: list[Scores], counted: list[Scores], trials: int, delta: float, confidence: float) -> float:
+    """The family's bound at the point where a Gaussian of these scores would be told apart best."""
     strict = max(CHOOSING, confidence)
     sign, threshold = _choose(chosen, lambda hits, alarms: shift_bound(hits, alarms, trials, confidence=strict))
     hits, alarms = _count(counted, sign, threshold)
-    mu = float(shift_bound(hits, alarms, trials, confidence=confidence))
-    return gaussian.epsilon_at(mu, delta) if mu > 0 else 0.0
+    error = (1 - confidence) / 2
+    return family(float(at_least(hits, trials, error)), float(at_most(alarms, trials, error)), delta)

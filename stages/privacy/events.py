@@ -131,3 +131,25 @@ def _gather(event: DpEvent, times: int, found: Counter[DpEvent]) -> None:
             raise ValueError("a Poisson sample must be of one Gaussian or Laplace event: write a step's queries as one of them")
         if times and name != "NoOpDpEvent" and getattr(event, "sampling_probability", 1) > 0:
             found[event] += times
+
+
+def repeat(parts: Counter[DpEvent]) -> DpEvent:
+    """The inverse of `leaves`: each part so many times."""
+    from dp_accounting.dp_event import SelfComposedDpEvent
+
+    return compose(SelfComposedDpEvent(part, count) for part, count in parts.items())
+
+
+def scale(event: DpEvent, factor: float) -> DpEvent:
+    """The same event with `factor` times the noise in every part."""
+    return repeat(Counter({_scaled(part, factor): count for part, count in leaves(event).items()}))
+
+
+def _scaled(part: DpEvent, factor: float) -> DpEvent:
+    document = to_json(part)
+    inner = document.get("event", document)
+    if "noise_multiplier" in inner:
+        inner["noise_multiplier"] *= factor
+    elif "noise_parameter" in inner:
+        inner["noise_parameter"] /= factor
+    return from_json(document)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.privacy import events
+from stages.privacy import events, families
 from stages.privacy.attacks import Law, Scores
 from stages.privacy.guarantees import Neighbours
 from stages.privacy.samplers import NumpySampler, Sampler
@@ -43,7 +43,7 @@ def gaussian_sums(multipliers: Sequence[float], *, name: str = "noisy sums", fac
             total += (sampler.gaussian(scale * factor, (runs,)) + present - 0.5) / scale**2
         return total
 
-    return Law(name, "a record at its sensitivity bound, or a null record", score, draws=len(scales), shift=True)
+    return Law(name, "a record at its sensitivity bound, or a null record", score, draws=len(scales), family=families.of_shift)
 
 
 def laplace_box(ranges: Array, scales: Array, *, name: str, pair: str = "all features lowest, or all highest", factor: float = 1.0) -> Law:
@@ -98,6 +98,7 @@ def of_event(event: DpEvent, *, name: str, neighbours: Neighbours = "zero-out", 
         event: Gaussian, Laplace and Poisson-sampled Gaussian events, composed in any way.
         name: of the attacked object.
         neighbours: matters for samples only: there the record is absent, or it is replaced by one with the opposite contribution.
+            Every step is seen, as accounting assumes; an attack on the last iterate alone would see less.
         factor: see `gaussian_sums`.
     """
     parts = sorted(events.leaves(event).items(), key=repr)
@@ -112,7 +113,9 @@ def of_event(event: DpEvent, *, name: str, neighbours: Neighbours = "zero-out", 
         return total
 
     other = "a null record" if neighbours == "zero-out" else "its opposite"
-    return Law(name, f"a record at its sensitivity bound in every query, or {other}", score)
+    pair = f"a record at its sensitivity bound in every query, or {other}"
+    draws = sum(count for _, count in parts)
+    return Law(name, pair, score, draws=draws, together=4096, family=families.of_event(event, neighbours))
 
 
 def _loss(part: Any, sampler: Sampler, runs: int, present: bool, neighbours: Neighbours, factor: float) -> Scores:

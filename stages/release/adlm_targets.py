@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from stages.privacy import accounting, events, laws
 from stages.privacy.attacks import Target
 from stages.release.adlm import Recipe, laplaces
+from stages.release.perturbation import allocate
 
 TARGET_PIXELS, TARGET_VALUE = 100, 0.7
 Scales = NDArray[np.float64]
@@ -22,14 +23,23 @@ def targets_of(recipe: Recipe, *, delta: float, factor: float, release: dict[str
         recipe: the reading under attack.
         delta: for the whole record, where even shares have a better proof than the pure one.
         factor: noise drawn, as a part of the noise that is accounted for.
-        release: tensors of a release, whose scales tell how AdLM shared its budget; without them the shares are even.
+        release: tensors of a release, whose scales tell how AdLM shared its budget; without them the shares are even. A price that
+            covers all shares is then also held against the most uneven ones, however unlikely it is that relevance comes out so.
     """
     if recipe.options.noise == "batch":
         return [_shared_batch(recipe, factor)]
     scales = np.full(recipe.features, recipe.input_scale)
     if release is not None and "scales" in release:
         scales = np.asarray(release["scales"], dtype=np.float64)
-    return [_inputs(recipe, factor, scales), _labels(recipe, factor), _record(recipe, factor, scales, delta)]
+    found = [_inputs(recipe, factor, scales), _labels(recipe, factor), _record(recipe, factor, scales, delta)]
+    if recipe.adaptive and release is None and recipe.options.sensitivity == "tight":
+        found.append(_record(recipe, factor, recipe.input_scale / _uneven(recipe.features), delta, shares="all shares on one feature"))
+    return found
+
+
+def _uneven(features: int) -> Scales:
+    """The shares of features of which a single one is relevant."""
+    return allocate(np.eye(1, features)[0])
 
 
 def _inputs(recipe: Recipe, factor: float, scales: Scales) -> Target:
@@ -47,13 +57,14 @@ def _labels(recipe: Recipe, factor: float) -> Target:
     return Target(law, _claim(recipe, 2), recipe.label_epsilon)
 
 
-def _record(recipe: Recipe, factor: float, scales: Scales, delta: float) -> Target:
+def _record(recipe: Recipe, factor: float, scales: Scales, delta: float, *, shares: str = "") -> Target:
     """Inputs and label together: the whole of what is released about a record, relevance left out."""
     ranges = np.concatenate([np.full(recipe.features, recipe.span), np.ones(recipe.moved_labels)])
     both = np.concatenate([scales, np.full(recipe.moved_labels, recipe.label_scale)])
     claims = _claim(recipe, 1), _claim(recipe, 2)
     claimed = None if claims[0] is None or claims[1] is None else claims[0] + claims[1]
-    law = laws.laplace_box(ranges, both, name="inputs and label of one record", pair="a null record, or the brightest", factor=factor)
+    name = "inputs and label of one record" + (f", {shares}" if shares else "")
+    law = laws.laplace_box(ranges, both, name=name, pair="a null record, or the brightest", factor=factor)
     if recipe.adaptive:
         return Target(law, claimed, recipe.input_epsilon + recipe.label_epsilon)
     return Target(law, claimed, even_epsilon(recipe, delta), delta)

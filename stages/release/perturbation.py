@@ -57,14 +57,21 @@ class Keyed:
 
 
 def perturb(
-    recipe: Recipe, params: Params, facts: Facts, reader: Any, *, key: bytes, release_id: str
+    recipe: Recipe, params: Params, facts: Facts, reader: Any, *, key: bytes, release_id: str, network: Any = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Relevance (one pass and what its network needs), then inputs, bias and coefficients (one pass)."""
+    """Relevance (one pass and what its network needs), then inputs, bias and coefficients (one pass).
+
+    `network` is one that relevance goes through and that was made before; without it, it is made here.
+    """
+    from stages.release import pretraining
+
     keyed, grid = Keyed(key, release_id), GRIDS[facts.kind]
     tensors: dict[str, Any] = {}
     shares = np.ones(recipe.features)
     if recipe.adaptive:
-        tensors["relevance"] = _relevance(recipe, params, facts, reader, keyed, key=key, release_id=release_id)
+        tensors["relevance"] = _relevance(
+            recipe, facts, reader, keyed, network or pretraining.network(recipe, params, facts, reader, key=key, release_id=release_id)
+        )
         shares = allocate(tensors["relevance"].astype(np.float64))
     scales = recipe.input_scale / shares
     tensors["scales"] = scales
@@ -136,14 +143,12 @@ def narrow(values: Integers) -> NDArray[np.int32]:
     return np.clip(values, limits.min, limits.max).astype(np.int32)
 
 
-def _relevance(recipe: Recipe, params: Params, facts: Facts, reader: Any, keyed: Keyed, *, key: bytes, release_id: str) -> Integers:
+def _relevance(recipe: Recipe, facts: Facts, reader: Any, keyed: Keyed, network: Any) -> Integers:
     """Eq. 12: the noisy sum over `counted` records of relevances in [0, 1], in units of 2^-16."""
     import torch
 
     from stages.models import lrp
-    from stages.release import pretraining
 
-    network = pretraining.network(recipe, params, facts, reader, key=key, release_id=release_id)
     total, left = np.zeros(recipe.features, np.int64), recipe.counted
     for _, inputs, labels in _chunks(reader, facts):
         rows = torch.from_numpy((inputs[:left] / GRIDS[facts.kind]).astype(np.float32)).reshape(-1, *facts.shape)

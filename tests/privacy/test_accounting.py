@@ -225,3 +225,18 @@ def test_edges() -> None:
         accounting.epsilon(Gaussian(1.0), -1e-9)
     with pytest.raises(ValueError, match="replace-one"):
         accounting.epsilon(dp_event.PoissonSampledDpEvent(0.1, Laplace(1.0)), 1e-5, neighbours="replace-one")
+
+
+def test_a_huge_pure_loss_is_added_up_and_not_spread_out() -> None:
+    """Of e^30000 no distribution can be built; what is known is the sum."""
+    huge, step = dp_event.DiscreteLaplaceDpEvent(30_000.0, 1), dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(1.0))
+    steps = dp_event.SelfComposedDpEvent(step, 100)
+    assert accounting.epsilon(huge, 1e-5) == pytest.approx(30_000)
+    assert accounting.epsilon(huge, 1e-5) >= 30_000
+    assert accounting.epsilon(dp_event.SelfComposedDpEvent(dp_event.LaplaceDpEvent(784 / 1e6), 784), 1e-5) == pytest.approx(1e6)
+    mixed = dp_event.ComposedDpEvent([huge, steps])
+    assert accounting.epsilon(mixed, 1e-5) == pytest.approx(30_000 + accounting.epsilon(steps, 1e-5))
+    assert accounting.epsilon(dp_event.ComposedDpEvent([huge, dp_event.GaussianDpEvent(1.0)]), 0.0) == math.inf
+    assert accounting.delta_of(mixed, 29_999) == 1
+    assert accounting.delta_of(mixed, 30_001) == pytest.approx(accounting.delta_of(steps, 1.0), rel=1e-6)
+    assert accounting.delta_of(huge, 30_001) == 0

@@ -9,7 +9,7 @@ import pytest
 from dp_accounting import dp_event
 from scipy import stats
 
-from stages.privacy import accounting, attacks, calibration, canaries, laws
+from stages.privacy import accounting, attacks, calibration, canaries, events, families, laws
 from stages.privacy.samplers import NumpySampler, OwnSampler
 
 TRIALS = 200_000
@@ -68,8 +68,8 @@ def test_same_seed_gives_the_same_finding() -> None:
 @pytest.mark.parametrize("epsilon", [1.0, 3.0])
 def test_gaussian_release_is_reached_to_seven_tenths_but_not_passed(epsilon: float) -> None:
     found = attacks.measure(gaussian_release(epsilon, 1e-5), OwnSampler(0), trials=TRIALS, delta=1e-5)
-    assert found.by_shift is not None
-    assert 0.7 * epsilon <= found.by_shift <= epsilon
+    assert found.by_law is not None
+    assert 0.7 * epsilon <= found.by_law <= epsilon
     assert 0.5 * epsilon <= found.epsilon <= epsilon
 
 
@@ -98,6 +98,27 @@ def test_sampled_gaussian_stays_below_its_proof_and_half_its_noise_does_not() ->
     sound = attacks.measure(laws.of_event(event, name="steps"), NumpySampler(0), trials=100_000, delta=1e-5)
     faulty = attacks.measure(laws.of_event(event, name="steps", factor=0.5), NumpySampler(0), trials=100_000, delta=1e-5)
     assert 0.4 * proven < sound.epsilon <= proven < faulty.epsilon
+    assert sound.by_law is not None
+    assert 0.7 * proven < sound.by_law <= proven
+
+
+def test_power_is_the_trade_off_of_a_gaussian_where_that_is_known() -> None:
+    """Neyman-Pearson: the best test of a shift mu at level a has power Phi(Phi^-1(a) + mu)."""
+    event = dp_event.PoissonSampledDpEvent(0.999999, dp_event.GaussianDpEvent(1.0))
+    for level in (1e-4, 0.01, 0.3, 0.8):
+        exact = stats.norm.cdf(stats.norm.ppf(level) + 1.0)
+        assert exact - 1e-5 <= families.power(event, level) <= exact * 1.05
+
+
+def test_a_family_never_says_more_than_the_noise_that_was_drawn() -> None:
+    """At the exact point of the law itself the bound is its epsilon, rounded to the safe side."""
+    event = dp_event.SelfComposedDpEvent(dp_event.PoissonSampledDpEvent(0.1, dp_event.GaussianDpEvent(2.0)), 20)
+    bound = families.of_event(event, "zero-out")
+    for factor in (0.5, 1.0, 3.0):
+        member = events.scale(event, factor)
+        true = accounting.epsilon(member, 1e-5)
+        assert 0.95 * true <= bound(families.power(member, 0.05), 0.05, 1e-5) <= true
+    assert bound(0.05, 0.05, 1e-5) == 0
 
 
 def test_adlm_inputs_leak_more_than_claimed() -> None:
