@@ -1,26 +1,27 @@
-"""The ablations of the AdLM paper at a modest size: AdLM, ILM and no noise, by reading, epsilon and epochs, beside DP-SGD.
+"""One run of the AdLM paper's ablations: release, train, judge after every epoch. bench/ablation.py makes DVC experiments of many.
 
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.adlm --records 6000 --epochs 4
+    python -m bench.adlm network     # of params.yaml in this folder (bench/ablations/params.yaml is the model)
+    python -m bench.adlm run
 
-Public data (MNIST) in memory, the mechanisms' own two halves, no wall: what is measured is accuracy. Every run is added to
-bench/results/adlm.json as soon as it ends; `airlock compare` makes the table. Inside the pipeline one row is, for example,
+Public data in memory, the mechanisms' own two halves, no wall: what is measured is accuracy. Inside the project one run is, for example,
 `dvc exp run -S dataset=mnist -S release.mechanism=adlm -S 'release.options={preset: authors-code}' -S train.epochs=4`.
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import math
 import os
+import sys
+import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import yaml
 from numpy.typing import NDArray
 
 from stages.boundary.manifest import Manifest
@@ -30,16 +31,20 @@ from stages.privacy import accounting, events
 from stages.privacy.plan import Facts, Plan
 from stages.registry import mechanism
 
-RESULTS = Path(__file__).parent / "results" / "adlm.json"
 KEY = bytes(32)
 ROWS = 1024
-# What Phan et al. report for MNIST (Sec. IV): epsilon to accuracy.
-PAPER = {("adlm", 0.25): 0.902, ("adlm", 0.5): 0.9366, ("ilm", 0.25): 0.8846, ("ilm", 0.5): 0.9239, ("dp-sgd", 0.5): 0.8859}
+NETWORK = Path("network.safetensors")
+# What Phan et al. report (Sec. IV); for CIFAR-10 only means over epsilon and figures are given: 77 % for AdLM, 71.1 % for DP-SGD.
+PAPER = {
+    ("mnist", "adlm", 0.25): 0.902, ("mnist", "adlm", 0.5): 0.9366, ("mnist", "ilm", 0.25): 0.8846, ("mnist", "ilm", 0.5): 0.9239,
+    ("mnist", "dp-sgd", 0.25): 0.8209, ("mnist", "dp-sgd", 0.5): 0.8859, ("cifar10-jpeg", "adlm", 8.0): 0.77,
+}  # fmt: skip
+Images = tuple[NDArray[np.uint8], NDArray[np.int32]]
 
 
-def read_mnist(part: str) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+def read_mnist(part: str) -> Images:
     """Images and labels of the IDX files."""
-    folder = Path(os.environ.get("AIRLOCK_DATA_HOME", "../shared/data")) / "mnist"
+    folder = _data_home() / "mnist"
     images, labels = (gzip.decompress((folder / f"{part}-{name}-ubyte.gz").read_bytes()) for name in ("images-idx3", "labels-idx1"))
     pixels = np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28, 1)
     return pixels, np.frombuffer(labels, np.uint8, offset=8).astype(np.int32)
@@ -53,58 +58,123 @@ def as_batches(images: NDArray[np.uint8], labels: NDArray[np.int32]) -> list[pa.
     return [pack(encoded).slice(start, ROWS) for start in range(0, len(labels), ROWS)]
 
 
-def experiments(epochs: int, long: bool) -> Iterator[dict[str, Any]]:
-    """One dictionary a run: mechanism, epsilon, release options, epochs of data-free training."""
-    light = {"relevance_records": 2000, "pretraining_epochs": 2}
-    yield {"mechanism": "none", "epsilon": math.inf, "options": {}, "epochs": epochs}
-    for epsilon in (0.5, 0.25) if long else (0.5,):
-        yield {"mechanism": "adlm", "epsilon": epsilon, "options": {"preset": "authors-code", **light}, "epochs": epochs}
-        yield {"mechanism": "ilm", "epsilon": epsilon, "options": {"preset": "authors-code"}, "epochs": epochs}
-    record = {"preset": "paper-literal", "sensitivity": "pooled-map", "coefficients": "labels", **light}
-    for options in ({**record, "network": "public"}, {"preset": "paper-literal", "network": "public", **light}):
-        yield {"mechanism": "adlm", "epsilon": 0.5, "options": options, "epochs": epochs}
-    yield {"mechanism": "ilm", "epsilon": 0.5, "options": {**record, "network": None}, "epochs": epochs}
-    yield {"mechanism": "dp-sgd", "epsilon": 1.0, "options": {"epochs": 4, "batch": 256}, "epochs": 0}
-    for epsilon in (1.0, 8.0):
-        for name in ("adlm", "ilm"):
-            yield {"mechanism": name, "epsilon": epsilon, "options": {"preset": "sound", "relevance_records": 2000}, "epochs": epochs}
-    yield {"mechanism": "dp-sgd", "epsilon": 0.5, "options": {"epochs": 4, "batch": 256}, "epochs": 0}
+def read_cifar(part: str) -> Images:
+    """Decoded JPEG images (lossy, unlike the original) and labels."""
+    import io
+
+    import pyarrow.parquet as pq
+    from PIL import Image
+
+    table = pq.read_table(_data_home() / "cifar10-jpeg" / f"{'train' if part == 'train' else 'test'}.parquet")
+    images = np.stack([np.asarray(Image.open(io.BytesIO(one)).convert("RGB")) for one in table["image_jpeg"].to_pylist()])
+    return images, table["label"].to_numpy().astype(np.int32)
 
 
-def run(asked: dict[str, Any], train: tuple[Any, Any], test: tuple[Any, Any]) -> dict[str, Any]:
-    """Release, train, judge; accuracy after every epoch would read the test set, so only the last is judged."""
-    images, labels = train
-    facts = Facts("mnist", True, "image", len(labels), 0, (28, 28, 1), tuple("0123456789"), schema="", fingerprint="")
-    name = asked["mechanism"]
-    params = _params(asked)
+READERS = {"mnist": read_mnist, "cifar10-jpeg": read_cifar}
+
+
+def _data_home() -> Path:
+    return Path(os.environ.get("AIRLOCK_DATA_HOME", "../shared/data"))
+
+
+def pretrain(asked: dict[str, Any]) -> None:
+    """The network of line 1, trained on the raw records, to network.safetensors."""
+    from safetensors.torch import save_file
+
+    from stages.release import pretraining
+
+    facts, batches = _records(asked)
+    options = {"network": "raw", "pretraining_epochs": asked["pretraining"]["epochs"]}
+    params, recipe = _settled({**asked, "mechanism": "adlm", "options": options}, facts)
+    save_file(pretraining.network(recipe, params, facts, batches, key=KEY, release_id="network").state_dict(), NETWORK)
+
+
+def run(asked: dict[str, Any]) -> dict[str, Any]:
+    """Release, train, judge: the row that `airlock compare` shows, and accuracy.csv."""
     start = time.monotonic()
-    plan: Plan | None
-    details: dict[str, Any]
-    if name == "none":
-        plan, tensors, details = None, _without_noise(images, labels), {"grid": 255, "fine": 2**16, "clip": 10.0}
-    else:
-        module = mechanism(name)
-        plan = module.plan(params, facts)
-        tensors, details = module.make(params, facts, as_batches(images, labels), key=KEY, release_id=json.dumps(asked))
-    details["data"] = {"kind": "image", "shape": [28, 28, 1], "labels": list("0123456789"), "n": len(labels)}
-    release = _manifest(name, plan, details)
-    trained = mechanism("adlm" if name == "none" else name, "open").train(params.train, release, tensors)
-    accuracy = float((trained.model.predict(test[0]) == test[1]).mean())
-    return {**_row(asked, params, plan), "accuracy": accuracy, "records": len(labels), "seconds": round(time.monotonic() - start)}
+    facts, batches = _records(asked)
+    params = _params(asked)
+    plan = mechanism(asked["mechanism"]).plan(params, facts) if asked["mechanism"] != "none" else None
+    tensors, details = _release(asked, facts, batches)
+    data = {"kind": "image", "shape": list(facts.shape), "labels": list(facts.labels), "n": facts.n}
+    release = _manifest(asked["mechanism"], plan, {**details, "data": data})
+    test = READERS[asked["dataset"]]("t10k")
+    accuracies = _judge_epochs(params, release, tensors, test)
+    Path("accuracy.csv").write_text("epoch,accuracy\n" + "".join(f"{epoch},{found:.4f}\n" for epoch, found in enumerate(accuracies, 1)))
+    seconds = round(time.monotonic() - start)
+    curve = {f"epoch_{epoch}": found for epoch, found in enumerate(accuracies, 1)}
+    return {**_row(asked, params, plan), "accuracy": accuracies[-1], "curve": curve, "records": facts.n, "seconds": seconds}
+
+
+def _judge_epochs(params: Params, release: Manifest, tensors: dict[str, Any], test: Images) -> list[float]:
+    """Accuracy on the test set after each epoch: every training but the first goes on from the checkpoint of the one before."""
+    train = mechanism("adlm" if release.mechanism == "none" else release.mechanism, "open").train
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for epochs in range(1, params.train.epochs + 1):
+            trained = train(params.train.model_copy(update={"epochs": epochs}), release, tensors, checkpoint=Path(folder))
+            found.append(float((trained.model.predict(test[0]) == test[1]).mean()))
+    return found
+
+
+def _records(asked: dict[str, Any]) -> tuple[Facts, list[pa.RecordBatch]]:
+    images, labels = (part[: asked["records"]] for part in READERS[asked["dataset"]]("train"))
+    facts = Facts(asked["dataset"], True, "image", len(labels), 0, images.shape[1:], tuple("0123456789"), schema="", fingerprint="")
+    return facts, as_batches(images, labels)
 
 
 def _params(asked: dict[str, Any]) -> Params:
-    release = {"mechanism": asked["mechanism"], "epsilon": min(asked["epsilon"], 1e3), "options": asked["options"]}
-    train = {"epochs": max(asked["epochs"], 1), "learning_rate": 3e-3, "batch": 64}
-    return Params.model_validate({"dataset": "mnist", "release": release, "train": train})
+    name = "coefficients" if asked["mechanism"] == "none" else asked["mechanism"]
+    release = {"mechanism": name, "epsilon": asked["epsilon"], "options": asked["options"]}
+    return Params.model_validate({"dataset": asked["dataset"], "release": release, "train": asked["train"]})
 
 
-def _without_noise(images: NDArray[np.uint8], labels: NDArray[np.int32]) -> dict[str, Any]:
-    table = taylor.coefficients(labels, 10)
+def _settled(asked: dict[str, Any], facts: Facts) -> tuple[Params, Any]:
+    from stages.release import adlm
+
+    params = _params(asked)
+    return params, adlm.resolve(params, facts, adaptive=asked["mechanism"] == "adlm")
+
+
+def _release(asked: dict[str, Any], facts: Facts, batches: list[pa.RecordBatch]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """As the release stage makes it; with `copies` as often as that, one after the other."""
+    from stages.release import perturbation
+
+    if asked["mechanism"] == "none":
+        return _without_noise(batches, facts), {"grid": 255, "fine": 2**16, "clip": 10.0}
+    identity = json.dumps(asked, sort_keys=True)
+    if asked["mechanism"] == "dp-sgd":
+        return mechanism("dp-sgd").make(_params(asked), facts, batches, key=KEY, release_id=identity)  # type: ignore[no-any-return]
+    params, recipe = _settled(asked, facts)
+    given = _pretrained(facts) if recipe.adaptive and recipe.options.network == "raw" else None
+    made = [
+        perturbation.perturb(recipe, params, facts, batches, key=KEY, release_id=f"{identity} {copy}", network=given)
+        for copy in range(asked["copies"])
+    ]
+    rows = {name: np.concatenate([tensors[name] for tensors, _ in made]) for name in ("inputs", "coefficients")}
+    return {**made[0][0], **rows}, made[0][1]
+
+
+def _pretrained(facts: Facts) -> Any:
+    from safetensors.torch import load_file
+
+    from stages.models.networks import build
+
+    network = build("pretraining", facts.shape, len(facts.labels), seed=0)
+    network.load_state_dict(load_file(NETWORK))
+    return network.eval()
+
+
+def _without_noise(batches: list[pa.RecordBatch], facts: Facts) -> dict[str, Any]:
+    from stages.models.encoding import unpack
+    from stages.release.adlm import geometry
+
+    parts = [unpack(batch, facts.shape) for batch in batches]
+    images, labels = np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts])
     return {
         "inputs": images.reshape(len(images), -1).astype(np.int32),
-        "coefficients": np.trunc(table * 2**16).astype(np.int32),
-        "bias": np.zeros(32, np.int64),
+        "coefficients": np.trunc(taylor.coefficients(labels, len(facts.labels)) * 2**16).astype(np.int32),
+        "bias": np.zeros(geometry(facts.shape)[1], np.int64),
     }
 
 
@@ -118,22 +188,25 @@ def _manifest(name: str, plan: Plan | None, details: dict[str, Any]) -> Manifest
 def _row(asked: dict[str, Any], params: Params, plan: Plan | None) -> dict[str, Any]:
     """What `airlock compare` shows; infinity is a word, for JSON has none."""
     name = asked["mechanism"]
-    row = {"dataset": "mnist", "mechanism": name, "options": asked["options"], "epochs": asked["epochs"], "delta": params.release.delta}
+    row = {"dataset": asked["dataset"], "mechanism": name, "options": asked["options"], "delta": params.release.delta}
+    row |= {"epochs": asked["train"]["epochs"], "learning_rate": asked["train"]["learning_rate"], "copies": asked["copies"]}
     if plan is None:
         return {**row, "reading": "no noise, same network and loss", "passes": 1, "paper_accuracy": None}
     proven = plan.proven
+    words = [f"{key} {value}" for key, value in asked["options"].items() if isinstance(value, str)]
+    drawn = [f"noise drawn {asked['copies']} times"] if asked["copies"] > 1 else []
     event = events.from_json(proven.event) if proven.event else None
     return {
         **row,
-        "reading": ", ".join(f"{key} {value}" for key, value in asked["options"].items() if isinstance(value, str)) or "published",
+        "reading": ", ".join([*words, *drawn]) or "published",
         "neighbours": proven.neighbours,
-        "passes": plan.passes,
+        "passes": plan.passes * asked["copies"],
         "epsilon": asked["epsilon"],
         "claimed": plan.claimed.epsilon if plan.claimed else None,
         "proven_pure": _word(accounting.epsilon(event, 0.0)) if event and name != "dp-sgd" else "infinity",
         "proven": _word(proven.epsilon),
         "reason": proven.reason,
-        "paper_accuracy": PAPER.get((name, asked["epsilon"])) if asked["options"].get("preset") != "sound" else None,
+        "paper_accuracy": PAPER.get((asked["dataset"], name, asked["epsilon"])) if asked["options"].get("preset") != "sound" else None,
     }
 
 
@@ -142,24 +215,14 @@ def _word(epsilon: float) -> float | str:
 
 
 def main() -> None:
-    """Run what is not in the results yet."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--records", type=int, default=6000)
-    parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--long", action="store_true", help="more values of epsilon")
-    chosen = parser.parse_args()
-    images, labels = read_mnist("train")
-    train, test = (images[: chosen.records], labels[: chosen.records]), read_mnist("t10k")
-    rows = json.loads(RESULTS.read_text())["runs"] if RESULTS.exists() else []
-    done = {json.dumps([row["mechanism"], row.get("epsilon"), row["options"], row["epochs"], row["records"]]) for row in rows}
-    for asked in experiments(chosen.epochs, chosen.long):
-        epsilon = asked["epsilon"] if asked["mechanism"] != "none" else None
-        if json.dumps([asked["mechanism"], epsilon, asked["options"], asked["epochs"], chosen.records]) in done:
-            continue
-        rows.append(run(asked, train, test))
-        print(rows[-1]["mechanism"], rows[-1]["reading"], rows[-1]["accuracy"], f"{rows[-1]['seconds']} s", flush=True)
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps({"runs": rows}, indent=1, sort_keys=True) + "\n")
+    """One stage of bench/ablations/pipeline.yaml, in the current folder."""
+    if sys.argv[1:] not in (["network"], ["run"]):
+        sys.exit("usage: python -m bench.adlm network|run, in a folder with a params.yaml like bench/ablations/params.yaml")
+    asked = yaml.safe_load(Path("params.yaml").read_text())
+    if sys.argv[1] == "network":
+        pretrain(asked)
+    else:
+        Path("row.json").write_text(json.dumps(run(asked), indent=1, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

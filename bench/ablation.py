@@ -1,0 +1,146 @@
+"""The ablations of the AdLM paper as DVC experiments: AdLM, ILM and no noise, accuracy against epsilon and against epochs, beside DP-SGD.
+
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.ablation run FOLDER --only mnist --most 2
+    python -m bench.ablation collect FOLDER
+
+`run` makes a DVC project in FOLDER (outside this one: see bench/ablations/pipeline.yaml) and runs what is not among its experiments
+yet, each with `dvc exp run`; `dvc exp show` and `dvc plots show` work there. `collect` adds what they found to
+bench/results/ablation.json and draws docs/papers/adlm-*.svg from it; `airlock compare` makes the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "ablation.json"
+PICTURES = HERE.parent / "docs" / "papers"
+LIGHT = {"relevance_records": 2000}
+CODE = {"preset": "authors-code"}
+SPLIT = {"budget": [0.1, 0.6, 0.3]}  # the authors' code for CIFAR-10: .25, 1.5, .75
+# Few records and epochs, for the networks are large: one core of ours trains 700 records a second on MNIST, 150 on CIFAR-10.
+CIFAR = {"dataset": "cifar10-jpeg", "records": 5000}
+LONG = {"records": 10_000, "epochs": 5}
+
+
+def experiments() -> Iterator[dict[str, Any]]:
+    """What is changed in bench/ablations/params.yaml for each run; the telling ones first."""
+    yield {"mechanism": "none"}
+    for epsilon in (8.0, 128.0, 0.5):
+        for name in ("ilm", "adlm"):
+            yield {"mechanism": name, "epsilon": epsilon, "options": _options(name, CODE)}
+    for name in ("none", "ilm", "adlm"):
+        options = {} if name == "none" else {**_options(name, CODE), **SPLIT}
+        yield {**CIFAR, "mechanism": name, "epsilon": 8.0, "options": options}
+    yield {"mechanism": "adlm", "epsilon": 8.0, "options": {"preset": "sound", "network": "released", **LIGHT, "pretraining_epochs": 1}}
+    for epsilon in (0.5, 8.0):
+        yield {"mechanism": "dp-sgd", "epsilon": epsilon, "options": {"epochs": 2, "batch": 1024, "learning_rate": 1.0}}
+    for name in ("none", "ilm", "adlm"):
+        yield {**LONG, "mechanism": name, "epsilon": 128.0, "options": {} if name == "none" else _options(name, CODE)}
+    literal = {"preset": "paper-literal", "sensitivity": "pooled-map", "coefficients": "labels"}
+    for options, epsilon in (({"preset": "sound"}, 8.0), (literal, 0.5)):
+        yield {"mechanism": "ilm", "epsilon": epsilon, "options": options}
+    for epsilon in (32.0, 0.25, 2.0):
+        for name in ("ilm", "adlm"):
+            yield {"mechanism": name, "epsilon": epsilon, "options": _options(name, CODE)}
+    for name in ("ilm", "adlm"):
+        yield {"mechanism": name, "epsilon": 8.0, "options": _options(name, CODE), "copies": 4}
+
+
+def _options(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    return {**options, **LIGHT} if name == "adlm" else options
+
+
+def settle(change: dict[str, Any]) -> dict[str, Any]:
+    """bench/ablations/params.yaml with one experiment's changes."""
+    asked: dict[str, Any] = yaml.safe_load((HERE / "ablations/params.yaml").read_text())
+    asked["train"]["epochs"] = change.get("epochs", 1)
+    return {**asked, **{key: value for key, value in change.items() if key != "epochs"}}
+
+
+def name_of(asked: dict[str, Any]) -> str:
+    """An experiment's name: letters, digits and dashes."""
+    words = [asked["dataset"], asked["mechanism"], *(str(value) for value in asked["options"].values() if isinstance(value, str))]
+    words += [] if asked["mechanism"] == "none" else [f"{asked['epsilon']:g}"]
+    words += [f"copies-{asked['copies']}"] if asked["copies"] > 1 else []
+    words += [f"epochs-{asked['train']['epochs']}"] if asked["train"]["epochs"] > 1 else []
+    return "-".join(words).replace(".", "-")
+
+
+def prepare(folder: Path) -> None:
+    """A git and DVC project with the pipeline and its parameters, if there is none."""
+    if (folder / ".dvc").exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(HERE / "ablations/pipeline.yaml", folder / "dvc.yaml")
+    shutil.copy2(HERE / "ablations/params.yaml", folder / "params.yaml")
+    for command in (["git", "init", "-q"], ["dvc", "init", "-q"], ["git", "add", "-A"], ["git", "commit", "-q", "-m", "Ablations"]):
+        _call(folder, *command)
+
+
+def run(folder: Path, only: str, most: int) -> None:
+    """Run at most `most` experiments whose names begin with `only`."""
+    prepare(folder)
+    done, left = set(_call(folder, "dvc", "exp", "list", "--name-only").split()), most
+    for asked in map(settle, experiments()):
+        name = name_of(asked)
+        if name in done or not name.startswith(only) or left == 0:
+            continue
+        (folder / "params.yaml").write_text(yaml.safe_dump(asked, sort_keys=False))
+        _call(folder, "dvc", "exp", "run", "--name", name)
+        row = json.loads((folder / "row.json").read_text())
+        print(name, row["accuracy"], f"{row['seconds']} s", flush=True)
+        left -= 1
+
+
+def _call(folder: Path, *command: str) -> str:
+    search = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    author = {f"GIT_{who}_{what}": "bench" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    home = Path(os.environ.get("AIRLOCK_DATA_HOME", "../shared/data")).resolve()
+    environment = {**os.environ, **author, "PATH": search, "PYTHONPATH": str(HERE.parent), "AIRLOCK_DATA_HOME": str(home)}
+    return subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def collect(folder: Path) -> None:
+    """The rows of all experiments, in the order of `experiments`, one a name; then the pictures."""
+    rows = {row["name"]: row for row in json.loads(RESULTS.read_text())["runs"]} if RESULTS.exists() else {}
+    for ref in _call(folder, "git", "for-each-ref", "--format=%(refname)", "refs/exps").split():
+        if ref.count("/") == 4:  # refs/exps/XX/BASELINE/NAME
+            name = ref.rsplit("/", 1)[1]
+            rows[name] = {"name": name, **json.loads(_call(folder, "git", "show", f"{ref}:row.json"))}
+    order = [name_of(settle(change)) for change in experiments()]
+    kept = sorted(rows.values(), key=lambda row: order.index(row["name"]) if row["name"] in order else len(order))
+    RESULTS.write_text(json.dumps({"runs": kept}, indent=1, sort_keys=True) + "\n")
+    draw(kept)
+
+
+def draw(rows: list[dict[str, Any]]) -> None:
+    """Accuracy against epsilon and against epochs, of the runs on all of MNIST, beside the paper's figures."""
+
+
+def main() -> None:
+    """Run or collect."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=["run", "collect"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default="", help="experiments whose names begin so")
+    parser.add_argument("--most", type=int, default=-1, help="so many of them at most")
+    chosen = parser.parse_args()
+    if chosen.what == "run":
+        run(chosen.folder, chosen.only, chosen.most)
+    else:
+        collect(chosen.folder)
+
+
+if __name__ == "__main__":
+    main()
