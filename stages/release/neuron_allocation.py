@@ -4,7 +4,7 @@
     pass p + 1   contribution ratios: of every record a point of the simplex over the neurons, by layer-wise relevance propagation
     pass p + 2   Gram matrix and cross moments of the neurons, clipped in an ellipsoid whose axes follow the released ratios
 
-A head is then trained without data. Rows have norm at most 1 in every pass, whatever the network and the axes are, and ratios have L1 norm
+A head is then trained without data, for as long as one likes: the number of passes is fixed. Rows have norm at most 1 in every pass, whatever the network and the axes are, and ratios have L1 norm
 at most 1: sensitivities are those of `coefficients`, and 1 (zero-out) or sqrt 2 (replace-one) for the ratios; all sums are Gaussian and
 share one budget (docs/mechanism.md, Theorem 5). `direction` says who gets less noise: important neurons, the others, or nobody; the
 price is the same.
@@ -109,7 +109,9 @@ def plan(params: Params, facts: Facts) -> Plan:
     shape = resolve(params, facts)
     proven = guarantee(price(queries(shape, params), params.release), params.release, argument=ARGUMENT)
     own = {"hidden": shape.hidden, "direction": shape.options.direction, "epochs": shape.options.epochs, "later_shares": shape.shares}
-    return Plan(NAME, VERSION, {**coefficients.parameters(shape.first, params), **own}, passes=shape.passes, proven=proven)
+    parameters = {**coefficients.parameters(shape.first, params), **own}
+    # The last two passes go through a network that was trained, if only from earlier passes.
+    return Plan(NAME, VERSION, parameters, passes=shape.passes, proven=proven, interactive=True)
 
 
 def make(
