@@ -25,7 +25,7 @@ from stages.privacy import sensitivity
 from stages.privacy.plan import Facts, Plan
 from stages.release.engine import Cluster
 from stages.release.queries import Query, Teller, guarantee, price
-from stages.release.records import Elsewhere, Records, Wanted
+from stages.release.records import Records, Wanted
 
 NAME, VERSION = "coefficients", 2
 ARGUMENT = "docs/mechanism.md: Theorem 1"
@@ -165,15 +165,15 @@ def make(
     recipe = resolve(params, facts)
     priced = price(queries(recipe, params), params.release)
     teller = Teller(priced, key=key, release_id=release_id)
-    elsewhere = Cluster(connection, release_id, facts, recipe.features, recipe.bias, reader.chunks).ask if connection else None
-    records = open_records(recipe, facts, reader, elsewhere)
+    records = open_records(recipe, facts, reader, connection, release_id)
     prepare(recipe, facts.n, records, teller, weights)
     release_moments(recipe.classes, records, teller)
     return finish(recipe, records, teller)
 
 
-def open_records(recipe: Recipe, facts: Facts, reader: SealedReader, elsewhere: Elsewhere | None = None) -> Records:
-    """The sealed records through the recipe's feature map."""
+def open_records(recipe: Recipe, facts: Facts, reader: SealedReader, connection: Exchange | None = None, release_id: str = "") -> Records:
+    """The sealed records through the recipe's feature map, here or (with a connection) on the workers of a cluster."""
+    elsewhere = Cluster(connection, release_id, facts, recipe.features, recipe.bias, reader.chunks).ask if connection else None
     return Records(reader, features.feature_map(recipe.features, facts.kind, facts.shape), facts.shape, elsewhere=elsewhere)
 
 

@@ -7,13 +7,15 @@ being trained, so it is interactive. Rows have norm at most 1, residuals at most
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from stages.boundary.connection import Exchange
 from stages.boundary.seal import SealedReader
 from stages.errors import ParamsError
 from stages.models.moments import closed_form, moments_of
@@ -26,10 +28,11 @@ from stages.privacy.sums import label_rows
 from stages.release import coefficients
 from stages.release.coefficients import Recipe, finish, open_records, prepare, release_moments
 from stages.release.queries import Query, Teller, guarantee, price
-from stages.release.records import Chunk, Integers, Sums, cross_of
+from stages.release.records import Chunk, Integers, Sendable, Sums, cross_of
 
 NAME, VERSION = "coefficients-iterated", 1
 ARGUMENT = "docs/mechanism.md: Theorem 2"
+ON_CLUSTER = True
 ROUNDS = 10
 # A head's longest column, in its integers: products with rows stay below 2^45.
 COLUMN = 2.0**30
@@ -71,16 +74,26 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Residuals:
+class Residuals(Sendable):
     """The question of a round: sum a r^T over a chunk, for the residuals r of a head that depends on earlier releases only."""
 
     head: Head
     clip: float
+    kind: ClassVar[str] = "residuals"
 
     def __call__(self, chunk: Chunk) -> Sums:
         logits = (chunk.rows @ self.head.integers.astype(np.float64)) * (self.head.unit / LIMIT)
         targets = label_rows(chunk.labels, self.head.integers.shape[1])
         return {"residuals": cross_of(chunk, residuals(logits, targets, self.clip), BOUND)}
+
+    def packed(self) -> tuple[dict[str, Any], Sums]:
+        """Clip, unit and head: all made from earlier releases."""
+        return {"clip": self.clip, "unit": self.head.unit}, {"head": self.head.integers}
+
+    @classmethod
+    def unpacked(cls, plain: Mapping[str, Any], tensors: Sums) -> Self:
+        """The inverse of `packed`."""
+        return cls(Head(tensors["head"], plain["unit"]), plain["clip"])
 
 
 def resolve(params: Params, facts: Facts) -> tuple[Recipe, Options, int]:
@@ -127,12 +140,19 @@ def plan(params: Params, facts: Facts) -> Plan:
 
 
 def make(
-    params: Params, facts: Facts, reader: SealedReader, *, key: bytes, release_id: str, weights: NDArray[np.float64] | None = None
+    params: Params,
+    facts: Facts,
+    reader: SealedReader,
+    *,
+    key: bytes,
+    release_id: str,
+    weights: NDArray[np.float64] | None = None,
+    connection: Exchange | None = None,
 ) -> tuple[dict[str, NDArray[np.int64]], dict[str, Any]]:
     """Read the records, pass by pass, and release coefficients and the last head."""
     recipe, options, rounds = resolve(params, facts)
     teller = Teller(price(queries(recipe, params, rounds), params.release), key=key, release_id=release_id)
-    records = open_records(recipe, facts, reader)
+    records = open_records(recipe, facts, reader, connection, release_id)
     prepare(recipe, facts.n, records, teller, weights)
     release_moments(recipe.classes, records, teller)
     moments = moments_of(teller.told, {"sums": teller.details()}, facts.n)

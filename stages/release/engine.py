@@ -7,6 +7,7 @@ without noise; they meet their noise in the confined release stage. `main` is th
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +22,11 @@ from stages.boundary.seal import FILES, SealedReader
 from stages.models.features import feature_map
 from stages.models.projection import Step, steps_of, tensors_of
 from stages.privacy.plan import Facts
-from stages.release.records import Records, Sums, Wanted
+from stages.release.records import Records, Sendable, Sums, Wanted
+
+QUESTION = "question:"
+# What a worker can be asked, and where it is; a message names one of these and nothing else.
+KINDS = {"sums": "stages.release.records.Wanted", "residuals": "stages.release.coefficients_iterated.Residuals"}
 
 
 @dataclass(frozen=True)
@@ -35,17 +40,20 @@ class Cluster:
     bias: int
     chunks: int
 
-    def ask(self, question: Wanted, steps: Sequence[Step]) -> Sums:
+    def ask(self, question: Sendable, steps: Sequence[Step]) -> Sums:
         """The sums over all chunks."""
+        plain, tensors = question.packed()
         header = {
             "release": self.release_id,
             "facts": asdict(self.facts),
             "features": self.features,
             "bias": self.bias,
             "chunks": self.chunks,
-            "question": asdict(question),
+            "kind": question.kind,
+            "question": plain,
         }
-        return unpack(self.exchange(pack(header, tensors_of(steps))))[1]
+        named = {QUESTION + name: value for name, value in tensors.items()}
+        return unpack(self.exchange(pack(header, {**tensors_of(steps), **named})))[1]
 
 
 def pack(header: Mapping[str, Any], tensors: Mapping[str, NDArray[np.int64]]) -> bytes:
@@ -81,7 +89,8 @@ class Clerk:
 
     def __init__(self, room: Room) -> None:
         self._reader = SealedReader(room.path("data/sealed") / FILES["train"], room.keys["seal:train"])
-        self._release, self._question = "", Wanted({})
+        self._release = ""
+        self._question: Sendable = Wanted({})
         self._records: Records
 
     def answer(self, message: bytes, chunks: range) -> Sums:
@@ -96,5 +105,13 @@ class Clerk:
             shape = tuple(facts["shape"])
             self._records = Records(self._reader, feature_map(name, facts["kind"], shape), shape)
             self._release = header["release"]
-        self._records.steps = steps_of(tensors, header["bias"]) if tensors else []
-        self._question = Wanted(**header["question"])
+        steps = {name: value for name, value in tensors.items() if not name.startswith(QUESTION)}
+        self._records.steps = steps_of(steps, header["bias"]) if steps else []
+        asked = {name.removeprefix(QUESTION): value for name, value in tensors.items() if name.startswith(QUESTION)}
+        self._question = _kind(header["kind"]).unpacked(header["question"], asked)
+
+
+def _kind(name: str) -> type[Sendable]:
+    module, _, last = KINDS[name].rpartition(".")
+    found: type[Sendable] = getattr(importlib.import_module(module), last)
+    return found

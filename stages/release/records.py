@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -83,12 +84,32 @@ def cross_of(chunk: Chunk, targets: Rows, largest: int) -> Integers:
     return sums.multiply(chunk.rows, targets, (LIMIT, largest))
 
 
+class Sendable(ABC):
+    """A question in plain data, so that it can be sent to a worker of a cluster (release/engine.py knows each by its kind)."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def __call__(self, chunk: Chunk) -> Sums:
+        """The sums of one chunk."""
+
+    @abstractmethod
+    def packed(self) -> tuple[dict[str, Any], Sums]:
+        """All that it consists of: JSON and tensors."""
+
+    @classmethod
+    @abstractmethod
+    def unpacked(cls, plain: Mapping[str, Any], tensors: Sums) -> Self:
+        """The inverse of `packed`."""
+
+
 @dataclass(frozen=True)
-class Wanted:
-    """A question in plain data, by purpose, so that it can be sent to a worker of a cluster."""
+class Wanted(Sendable):
+    """Plain sums, by purpose."""
 
     sums: Mapping[str, Literal["sum", "gram", "cross"]]
     classes: int = 0
+    kind: ClassVar[str] = "sums"
 
     def __call__(self, chunk: Chunk) -> Sums:
         """The sums of one chunk."""
@@ -99,8 +120,17 @@ class Wanted:
             return cross_of(chunk, sums.label_rows(chunk.labels, self.classes, centred=True), self.classes)
         return sum_of(chunk) if kind == "sum" else gram_of(chunk)
 
+    def packed(self) -> tuple[dict[str, Any], Sums]:
+        """Names only."""
+        return {"sums": dict(self.sums), "classes": self.classes}, {}
 
-Elsewhere = Callable[[Wanted, Sequence[Step]], Sums]
+    @classmethod
+    def unpacked(cls, plain: Mapping[str, Any], tensors: Sums) -> Self:
+        """The inverse of `packed`."""
+        return cls(**plain)
+
+
+Elsewhere = Callable[[Sendable, Sequence[Step]], Sums]
 """Works out a pass on other machines (release/engine.py)."""
 
 
@@ -124,7 +154,7 @@ class Records:
     def ask(self, question: Question) -> Sums:
         """One pass: the sums of `question` over all chunks."""
         self.passes += 1
-        if self._elsewhere and isinstance(question, Wanted):
+        if self._elsewhere and isinstance(question, Sendable):
             return self._elsewhere(question, self.steps)
         return self.sums_over(range(self._reader.chunks), question)
 

@@ -85,21 +85,27 @@ class Made:
     digest: str
 
 
-def release(sealed: Workspace, engine: str, environment: dict[str, str] | None = None) -> Made:
+def release(sealed: Workspace, engine: str, environment: dict[str, str] | None = None, mechanism: str = "coefficients") -> Made:
     """Make the release for the first time, whatever was made before: keys and ledger are as they were after ingest."""
-    process, made = begin(sealed, engine, environment)
+    process, made = begin(sealed, engine, environment, mechanism)
     output = process.communicate(timeout=300)[0]
     assert process.returncode == 0, output + (sealed.home / "cluster.log").read_text()[-3000:]
     return finish(sealed, made)
 
 
-def begin(sealed: Workspace, engine: str, environment: dict[str, str] | None = None) -> tuple[subprocess.Popen[str], Path]:
+def begin(
+    sealed: Workspace, engine: str, environment: dict[str, str] | None = None, mechanism: str = "coefficients"
+) -> tuple[subprocess.Popen[str], Path]:
     home = sealed.home / f"home-{len(list(sealed.home.glob('home-*')))}"
     shutil.copytree(sealed.home / "airlock", home)
     shutil.rmtree(sealed.root / OUT, ignore_errors=True)
     text = (sealed.root / "params.yaml").read_text().splitlines()
     address = "null" if engine == "local" else f'"{engine}"'
-    changed = {"  engine:": f"  engine: {'local' if engine == 'local' else 'dask'}", "  address:": f"  address: {address}"}
+    changed = {
+        "  mechanism:": f"  mechanism: {mechanism}",
+        "  engine:": f"  engine: {'local' if engine == 'local' else 'dask'}",
+        "  address:": f"  address: {address}",
+    }
     lines = [next((new for old, new in changed.items() if line.startswith(old)), line) for line in text]
     (sealed.root / "params.yaml").write_text("\n".join(lines) + "\n")
     settings = sealed.environment | (environment or {}) | {"AIRLOCK_HOME": str(home)}
@@ -124,6 +130,13 @@ def test_any_number_of_workers_gives_the_same_bits(sealed: Workspace, cluster: C
     cluster.grow(workers)
     wait_until_joined(cluster, workers)
     assert release(sealed, cluster.address).digest == here.digest
+
+
+def test_rounds_that_depend_on_a_head_give_the_same_bits(sealed: Workspace, cluster: Cluster) -> None:
+    cluster.grow(2)
+    wait_for(lambda: joined(cluster) >= 2, "two workers join")
+    iterated = "coefficients-iterated"
+    assert release(sealed, cluster.address, mechanism=iterated).digest == release(sealed, "local", mechanism=iterated).digest
 
 
 def test_a_killed_worker_changes_neither_the_bits_nor_the_bill(sealed: Workspace, cluster: Cluster, here: Made) -> None:
@@ -185,5 +198,9 @@ def test_tls_and_loopback_are_fine(address: str) -> None:
 
 
 def wait_until_joined(cluster: Cluster, workers: int) -> None:
+    wait_for(lambda: joined(cluster) == workers, f"{workers} workers join")
+
+
+def joined(cluster: Cluster) -> int:
     with distributed.Client(cluster.address, set_as_default=False, timeout=60) as client:
-        wait_for(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == workers, f"{workers} workers join")
+        return len(client.scheduler_info(n_workers=-1)["workers"])
