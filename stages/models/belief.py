@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -40,7 +41,7 @@ class Belief(nn.Module):
     def __init__(self, layers: Shape, shape: Shape, classes: int) -> None:
         super().__init__()
         channels = [shape[2], *layers[:-1]]
-        pairs = list(zip(channels[:-1], channels[1:], strict=True))
+        pairs = list(pairwise(channels))
         self.filters = nn.ParameterList(nn.Parameter(0.1 * torch.randn(groups, below, SIDE, SIDE)) for below, groups in pairs)
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(groups)) for _, groups in pairs)
         self.hidden = nn.Linear(_width(shape, layers), layers[-1])

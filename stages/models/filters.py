@@ -9,12 +9,19 @@ fixed points are the eigenvectors of S with the largest eigenvalues, in order; `
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
 from stages.models.chebyshev import polynomial
 from stages.models.patches import centred
 from stages.models.projection import eigen
+
+if TYPE_CHECKING:
+    from stages.models.boltzmann import Machine
 
 Floats = NDArray[np.float64]
 SEED = 0
@@ -23,6 +30,7 @@ SPREAD = 3.0
 """Standard deviations of the largest drive that fit into [-1, 1]."""
 BOLDNESS = 4.0
 """First step, in units of 1 / (a1 times the largest eigenvalue)."""
+FREE_RATE = 0.5
 
 
 def eigenvectors(moments: NDArray[np.int64], count: int, side: int) -> Floats:
@@ -34,36 +42,83 @@ def eigenvectors(moments: NDArray[np.int64], count: int, side: int) -> Floats:
 def diverge(moments: NDArray[np.int64], count: int, side: int, *, steps: int = STEPS) -> Floats:
     """Train `count` filters by contrastive divergence with persistent chains; (count, size), orthonormal. Public seed, one thread."""
     import torch
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     from stages.models.boltzmann import Biases, Chain, Machine, statistics
 
     target, length = _units(moments, count, side)
-    slope = polynomial("chebyshev-1").alphas[1]
+    largest = (SPREAD * length) ** -2
+    # Hidden units less a0 on both sides (the centring of Montavon and Mueller 2012): a0 m is zero, but noisy where it is sampled.
+    middle, slope = polynomial("chebyshev-1").alphas
     channels = len(target) // side**2
     drawn = torch.Generator().manual_seed(SEED)
     chain, none = Chain(gaussian=True), Biases()
+    zeros = torch.zeros(count + channels, dtype=torch.float64)
+    with one_thread():
+        visible = torch.randn(CHAINS, channels, SIDE, SIDE, generator=drawn, dtype=torch.float64)
+        filters = _orthonormal(torch.randn(count, len(target), generator=drawn, dtype=torch.float64).numpy(), side)
+        for step in range(steps):
+            shaped = torch.from_numpy(length * filters).reshape(count, channels, side, side)
+            machine = Machine(shaped, zeros[:count], zeros[count:])
+            visible = chain.step(machine, visible, drawn, none)
+            hidden = chain.hidden(machine, visible, none) - middle
+            found = statistics(machine, visible, hidden).filters.reshape(count, -1).numpy()
+            gap = slope * length * filters @ target - found / (SIDE - side + 1) ** 2
+            rate = BOLDNESS / (slope * length * largest) * (1 - step / steps)
+            filters = _orthonormal(filters + rate * gap, side)
+    return filters
+
+
+def diverge_freely(moments: Floats, mean: float, count: int, side: int, *, alphas: Sequence[float], steps: int = STEPS) -> Machine:
+    """Contrastive divergence as published, from moments instead of records: filters of any number with biases, visible units binary.
+
+    Args:
+        moments: of patches with a constant 1 at their end, per patch (size + 1, size + 1); they may be noisy.
+        mean: of the visible units.
+        count: of filters.
+        side: of a patch.
+        alphas: a0 and a1 of the sigmoid's approximation.
+        steps: of the divergence.
+
+    Returns:
+        A machine whose drives are in [-1, 1] for every patch in [0, 1]: sum |w| + |b| <= 1 for each filter.
+    """
+    import torch
+
+    from stages.models.boltzmann import Biases, Chain, Machine, statistics
+
+    size = len(moments) - 1
+    channels, positions = size // side**2, (SIDE - side + 1) ** 2
+    drawn, chain, none = torch.Generator().manual_seed(SEED), Chain(), Biases()
+    data = torch.from_numpy(moments)
+    with one_thread():
+        visible = torch.rand(CHAINS, channels, SIDE, SIDE, generator=drawn, dtype=torch.float64)
+        rows = torch.randn(count, size + 1, generator=drawn, dtype=torch.float64)
+        offset = torch.zeros(channels, dtype=torch.float64)
+        for step in range(steps):
+            rows = rows / rows.abs().sum(1, keepdim=True).clamp_min(1)
+            machine = Machine(rows[:, :-1].reshape(count, channels, side, side), rows[:, -1], offset)
+            visible = chain.step(machine, visible, drawn, none)
+            found = statistics(machine, visible, chain.hidden(machine, visible, none))
+            model = torch.cat([found.filters.reshape(count, -1), found.hidden[:, None]], 1) / positions
+            rate = FREE_RATE * (1 - step / steps)
+            rows = rows + rate * (alphas[0] * data[-1] + alphas[1] * rows @ data - model)
+            offset = offset + rate * (mean - visible.mean((0, 2, 3)))
+    return Machine(machine.filters.float(), machine.hidden.float(), offset.float())
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Sums in one order, so that the same moments give the same filters."""
+    import torch
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with threadpool_limits(1):
-            visible = torch.randn(CHAINS, channels, SIDE, SIDE, generator=drawn, dtype=torch.float64)
-            start = torch.randn(count, len(target), generator=drawn, dtype=torch.float64).numpy()
-            filters = _orthonormal(start, side)
-            for step in range(steps):
-                machine = Machine(
-                    torch.from_numpy(length * filters).reshape(count, channels, side, side),
-                    torch.zeros(count, dtype=torch.float64),
-                    torch.zeros(channels, dtype=torch.float64),
-                )
-                visible = chain.step(machine, visible, drawn, none)
-                found = statistics(machine, visible, chain.hidden(machine, visible, none)).filters.reshape(count, -1).numpy()
-                gap = slope * length * filters @ target - found / (SIDE - side + 1) ** 2
-                rate = BOLDNESS / (slope * length * float(np.abs(target).sum(axis=1).max())) * (1 - step / steps)
-                filters = _orthonormal(filters + rate * gap, side)
+            yield
     finally:
         torch.set_num_threads(threads)
-    return filters
 
 
 def _units(moments: NDArray[np.int64], count: int, side: int) -> tuple[Floats, float]:
