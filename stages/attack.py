@@ -157,7 +157,7 @@ def black_box(params: Params, facts: Facts, records: Any, labels: Any, *, seed: 
         for _ in range(count):
             calls[0] += 1
             key = hashlib.sha256(f"airlock attack {seed} {calls[0]}".encode()).digest()
-            tensors, _ = module.make(params, facts, _Chunks(batches[present]), key=key, release_id="attack")
+            tensors, _ = module.make(params, facts, InMemory(batches[present]), key=key, release_id="attack")
             rows.append(np.concatenate([np.asarray(tensors[name], dtype=np.float64).ravel() for name in sorted(tensors)]))
         return np.stack(rows)
 
@@ -165,7 +165,7 @@ def black_box(params: Params, facts: Facts, records: Any, labels: Any, *, seed: 
     return Target(law, plan.claimed.epsilon if plan.claimed else None, plan.proven.epsilon, plan.proven.delta)
 
 
-class _Chunks:
+class InMemory:
     """Batches in memory that read like a sealed file."""
 
     def __init__(self, batches: list[Any]) -> None:

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from stages import attack, cli
+from stages import attack, canary_audit, cli
 from stages.errors import InputError, ParamsError
 from stages.params import Params, load_params
-from stages.release import canary_audit
 from tests.support.comparison import MNIST, facts, params
 
 ROOT = Path(__file__).parents[1]
@@ -113,9 +112,23 @@ def test_canaries_stay_below_the_proof_and_see_missing_noise() -> None:
     assert faulty["verdict"] == "refutes the proof"
 
 
-def test_canaries_need_a_mechanism_that_releases_a_model() -> None:
-    with pytest.raises(InputError, match="use dp-sgd"):
-        canary_audit.run(params("coefficients"), canaries=10, seed=0, confidence=0.95)
+def test_canaries_audit_a_release_and_the_training_from_it() -> None:
+    """The model of a one-shot mechanism: below the proof with its noise, above it almost without."""
+    asked = params("coefficients", epsilon=0.3)
+    sound, again, faulty = (canary_audit.run(asked, canaries=300, seed=0, confidence=0.95, factor=factor) for factor in (1, 1, 0.01))
+    assert sound == again
+    assert sound["epsilon"] <= sound["proven"] <= 0.3
+    assert (sound["verdict"], faulty["verdict"]) == ("within the proof", "refutes the proof")
+
+
+@pytest.mark.parametrize(("mechanism", "options"), [("ilm", {}), ("adlm", {"preset": "authors-code", "pretraining_epochs": 1})])
+def test_canaries_audit_networks_trained_on_perturbed_records(mechanism: str, options: dict[str, object]) -> None:
+    asked = params(mechanism, epsilon=2.0, **options)
+    asked = asked.model_copy(update={"train": asked.train.model_copy(update={"epochs": 2})})
+    found = canary_audit.run(asked, canaries=100, seed=0, confidence=0.95)
+    assert 0 <= found["epsilon"] <= 2.0
+    assert found["verdict"] == ("within the proof" if mechanism == "ilm" else "nothing is proven")
+    assert json.dumps(found, allow_nan=False)
 
 
 def test_params_of_the_project_can_be_attacked() -> None:

@@ -27,7 +27,7 @@ def command(
     sampler: str = typer.Option("auto", "--sampler", help="airlock (the release's own generator), numpy, or auto."),
     release: Path = typer.Option(None, "--release", help="A release folder, for the shares that AdLM gave each feature."),
     records: Path = typer.Option(None, "--records", help="Run the release itself on these records, with the last one and without it."),
-    canaries: int = typer.Option(0, "--canaries", min=0, help="dp-sgd: audit one training run with so many canaries instead."),
+    canaries: int = typer.Option(0, "--canaries", min=0, help="Audit one release and training with so many canaries instead."),
     save: Path = typer.Option(None, "--save", help="Add the findings to this JSON file, for `airlock compare`."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
@@ -44,7 +44,7 @@ def command(
     params = attack.settle(load_params(workspace / "params.yaml"), name, epsilon=epsilon, neighbours=neighbours, options=option)
     verdicts: list[Verdict] = []
     if canaries:
-        from stages.release import canary_audit
+        from stages import canary_audit
 
         found = canary_audit.run(params, canaries=canaries, seed=seed, confidence=confidence, factor=noise_factor)
         rows = [found]
@@ -71,7 +71,7 @@ def command(
     if as_json:
         typer.echo(json.dumps(document, indent=1))
     elif canaries:
-        guessed = f"{rows[0]['right']} of {rows[0]['guesses']} guesses right, proven {rows[0]['proven']:.3g}"
+        guessed = f"{rows[0]['right']} of {rows[0]['guesses']} guesses right, proven {float(rows[0]['proven']):.3g}"
         typer.echo(f"canaries in one training run: epsilon is at least {rows[0]['epsilon']:.3g} ({guessed})")
     else:
         _print(verdicts)
