@@ -12,7 +12,7 @@ from stages.bundle.contents import Contents
 from stages.params import load_params
 
 RELEASE, EVALUATION = "data/released/release", "data/metrics/evaluate.json"
-HEADINGS = ("data", "mechanism", "claimed ε", "proven ε", "δ", "passes", "accuracy", "without privacy", "records", "commit")
+HEADINGS = ("data", "mechanism", "options", "claimed ε", "proven ε", "δ", "passes", "accuracy", "without privacy", "records", "commit")
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class Result:
 
     data: str
     mechanism: str
+    options: str
     claimed: float | None
     proven: float
     delta: float
@@ -35,7 +36,7 @@ class Result:
         figures = [f"{value:.4f}" if value is not None else "-" for value in (self.accuracy, self.reference)]
         claimed = f"{self.claimed:.4g}" if self.claimed is not None else "-"
         promise = [claimed, f"{self.proven:.4g}", f"{self.delta:g}", str(self.passes)]
-        return [self.data, self.mechanism, *promise, *figures, str(self.records or "-"), self.commit[:12]]
+        return [self.data, self.mechanism, self.options, *promise, *figures, str(self.records or "-"), self.commit[:12]]
 
 
 def result(contents: Contents, commit: str) -> Result | None:
@@ -45,9 +46,11 @@ def result(contents: Contents, commit: str) -> Result | None:
         return None
     file = contents.root / EVALUATION
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    params = load_params(contents.root / "params.yaml")
     return Result(
-        data=load_params(contents.root / "params.yaml").dataset,
+        data=params.dataset,
         mechanism=made.mechanism,
+        options=", ".join(f"{name}: {value}" for name, value in sorted(params.release.options.items())) or "-",
         claimed=made.claimed.epsilon if made.claimed else None,
         proven=made.proven.epsilon,
         delta=made.proven.delta,
