@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -174,5 +173,4 @@ command in the first line, or [submissions.md](submissions.md) step by step.
 
 
 if __name__ == "__main__":
-    shutil.which("dvc") or sys.exit("dvc is not on the PATH: activate the environment first")
     main()
