@@ -69,6 +69,8 @@ class Clone:
         settings = {"HOME": str(home), "AIRLOCK_HOME": str(home / "airlock"), "DVC_NO_ANALYTICS": "1", "GIT_CONFIG_COUNT": "2"}
         settings |= {"GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "example", "GIT_CONFIG_KEY_1": "user.email"}
         settings |= {"GIT_CONFIG_VALUE_1": "example@example.org", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        # The clone's own code on both sides of the wall, whatever is edited here meanwhile.
+        settings["PYTHONPATH"] = str(folder.resolve() / "work")
         made = cls(folder.resolve() / "work", {**os.environ, **settings})
         if not made.folder.exists():
             subprocess.run(["git", "clone", "-q", str(ROOT), str(made.folder)], check=True)
