@@ -1,7 +1,8 @@
 """One table for all mechanisms, made from results: bench/results/*.json hold accuracies and the findings of attacks.
 
 A file of runs is a list of rows (or {"runs": rows}); {"attacks": [...]} is what `airlock attack --save` writes. An attack belongs to every
-run of the same mechanism and epsilon that has all the options which were attacked.
+run of the same mechanism and epsilon that has all the options which were attacked. stages/papers.py lays the table out as a page,
+and stages/comparison.json carries it to the report stage, which may not see bench/results.
 """
 
 from __future__ import annotations
@@ -19,36 +20,51 @@ HEADINGS = (
     "data set", "mechanism", "reading", "neighbours", "passes", "claimed", "proven, pure", "proven", "delta", "attacked", "accuracy",
     "paper's accuracy", "error", "paper's error", "records", "epochs", "seconds",
 )  # fmt: skip
+Findings = list[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One run, beside what is claimed, proven and attacked of it. Infinity means that nothing finite is proven, None that nobody says."""
+    """One run, beside what is claimed, proven and attacked of it. Infinity means that nothing finite is proven, None that nobody says.
+
+    Attributes:
+        epsilon: what was asked for.
+        attacked: lower bound free of assumptions; attacked_by_law takes the form of the noise, but not its size, for granted.
+        error: of autoencoders, the mean over test records of the squared error summed over pixels in [0, 1].
+        simulated: the data set was made up by a program.
+    """
 
     dataset: str
     mechanism: str
-    reading: str
-    neighbours: str | None
-    passes: int | None
-    epsilon: float | None
-    claimed: float | None
-    proven_pure: float | None
-    proven: float | None
-    delta: float | None
-    attacked: float | None
-    accuracy: float | None
-    paper_accuracy: float | None
-    error: float | None
-    paper_error: float | None
-    records: int | None
-    epochs: float | None
-    seconds: float | None
+    reading: str = ""
+    neighbours: str | None = None
+    passes: int | None = None
+    epsilon: float | None = None
+    claimed: float | None = None
+    proven_pure: float | None = None
+    proven: float | None = None
+    delta: float | None = None
+    attacked: float | None = None
+    attacked_by_law: float | None = None
+    accuracy: float | None = None
+    paper_accuracy: float | None = None
+    error: float | None = None
+    paper_error: float | None = None
+    records: int | None = None
+    epochs: float | None = None
+    seconds: float | None = None
+    simulated: bool = False
     reason: str = ""
+
+    @property
+    def place(self) -> str:
+        """The data set, and whether it is a made-up one."""
+        return self.dataset if not self.simulated or "simulated" in self.dataset else f"{self.dataset} (simulated)"
 
     def cells(self) -> list[str]:
         """As text, in the order of HEADINGS."""
         return [
-            self.dataset,
+            self.place,
             self.mechanism,
             self.reading,
             self.neighbours or "-",
@@ -57,7 +73,7 @@ class Row:
             _text(self.proven_pure),
             _text(self.proven),
             _text(self.delta),
-            "-" if self.attacked is None else f"≥ {self.attacked:.3g}",
+            self._bound(),
             _percent(self.accuracy),
             _percent(self.paper_accuracy),
             _text(self.error),
@@ -67,9 +83,19 @@ class Row:
             _text(self.seconds, ".0f"),
         ]
 
+    def _bound(self) -> str:
+        by_law = f"; by law {self.attacked_by_law:.3g}" if self.attacked_by_law is not None else ""
+        return "-" if self.attacked is None else f"≥ {self.attacked:.3g}{by_law}"
+
     def to_json(self) -> dict[str, Any]:
         """As JSON; infinity is a word."""
         return {name: "infinity" if value == math.inf else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Row:
+        """The inverse of `to_json`."""
+        fields: dict[str, Any] = {name: math.inf if value == "infinity" else value for name, value in document.items()}
+        return cls(**fields)
 
 
 def load(folder: Path) -> list[Row]:
@@ -78,18 +104,37 @@ def load(folder: Path) -> list[Row]:
     Raises:
         InputError: there are none, or a file cannot be read.
     """
+    documents = _documents(folder)
+    found = _attacks(documents)
+    runs = [run for document in documents for run in _runs(document)]
+    rows = sorted((_row(run, found) for run in runs), key=lambda row: (row.place, row.mechanism, row.epsilon or 0.0, row.reading))
+    if not rows:
+        raise InputError(f"{folder} holds no results yet: run `python -m bench.ablation` or `python -m bench.accuracy`")
+    return rows
+
+
+def load_attacks(folder: Path) -> Findings:
+    """The findings of all attacks in a results folder, without what nobody compares."""
+    kept = ("mechanism", "epsilon", "options", "noise_factor")
+    bounds = ("law", "epsilon", "by_law", "confidence")
+    return [
+        {**{key: one[key] for key in kept if key in one}, "findings": [{key: two.get(key) for key in bounds} for two in one["findings"]]}
+        for one in _attacks(_documents(folder))
+    ]
+
+
+def _documents(folder: Path) -> list[Any]:
     documents = []
     for path in sorted(folder.glob("*.json")):
         try:
             documents.append(json.loads(path.read_text()))
         except ValueError:
             raise InputError(f"{path} is not JSON: run its benchmark again") from None
-    found = [one for document in documents if isinstance(document, dict) for one in document.get("attacks", [])]
-    runs = [run for document in documents for run in _runs(document)]
-    rows = sorted((_row(run, found) for run in runs), key=lambda row: (row.dataset, row.mechanism, row.epsilon or 0.0, row.reading))
-    if not rows:
-        raise InputError(f"{folder} holds no results yet: run `python -m bench.adlm` or `python -m bench.accuracy`")
-    return rows
+    return documents
+
+
+def _attacks(documents: list[Any]) -> Findings:
+    return [one for document in documents if isinstance(document, dict) for one in document.get("attacks", [])]
 
 
 def _runs(document: Any) -> Iterable[Mapping[str, Any]]:
@@ -97,7 +142,8 @@ def _runs(document: Any) -> Iterable[Mapping[str, Any]]:
     return [row for row in rows if isinstance(row, dict) and "mechanism" in row and "dataset" in row]
 
 
-def _row(run: Mapping[str, Any], found: list[Mapping[str, Any]]) -> Row:
+def _row(run: Mapping[str, Any], found: Findings) -> Row:
+    free, by_law = attacked(run, found)
     # The pure epsilon of Gaussian noise is infinite; a run that does not say has that kind.
     return Row(
         dataset=run["dataset"],
@@ -110,50 +156,35 @@ def _row(run: Mapping[str, Any], found: list[Mapping[str, Any]]) -> Row:
         proven_pure=_number(run.get("proven_pure", "infinity")) if run["mechanism"] != "none" else None,
         proven=_number(run.get("proven", run.get("proven_epsilon"))),
         delta=run.get("delta"),
-        attacked=attacked(run, found),
+        attacked=free,
+        attacked_by_law=by_law,
         accuracy=run.get("accuracy", run.get("accuracy_mean")),
         paper_accuracy=run.get("paper_accuracy"),
-        error=run.get("mean_squared_error"),
-        paper_error=run.get("paper_mean_squared_error"),
+        error=run.get("error", run.get("mean_squared_error")),
+        paper_error=run.get("paper_error", run.get("paper_mean_squared_error")),
         records=run.get("records"),
         epochs=run.get("epochs"),
         seconds=run.get("seconds"),
-        reason=run.get("reason", ""),
+        simulated=bool(run.get("simulated")),
+        reason=run.get("reason") or "",
     )
 
 
-def attacked(run: Mapping[str, Any], found: list[Mapping[str, Any]]) -> float | None:
-    """The largest lower bound that an attack on this mechanism, with its own noise, reached; None if nobody attacked it."""
-    options = run.get("options", {})
-    bounds = [
-        float(finding["epsilon"])
+def attacked(run: Mapping[str, Any], found: Findings) -> tuple[float | None, float | None]:
+    """The largest lower bounds that attacks on this mechanism, with its own noise, reached; None if nobody attacked it.
+
+    The first is free of assumptions; the second, where there is one, takes the form of the law for granted.
+    """
+    options = run.get("options") or {}
+    findings = [
+        finding
         for one in found
         if one["mechanism"] == run["mechanism"] and one["epsilon"] == run.get("epsilon") and one.get("noise_factor", 1.0) == 1.0
         if all(options.get(name) == value for name, value in one.get("options", {}).items())
         for finding in one["findings"]
     ]
-    return max(bounds, default=None)
-
-
-INTRODUCTION = """# The mechanisms side by side
-
-Made by `airlock compare --markdown docs/papers.md` from bench/results; do not edit.
-"""
-LEGEND = """
-`claimed` is the paper's epsilon; `proven, pure` and `proven` (at `delta`) are what follows for the released bytes; `attacked` is a lower
-bound at 95 % confidence that `airlock attack` reached on the release or on a part of it. ∞: nothing finite is proven. `error` is of
-autoencoders: the mean over test records of the squared error summed over pixels in [0, 1].
-"""
-
-
-def markdown(rows: list[Row]) -> str:
-    """The table as a page, with the reasons for every infinity."""
-    lines = [INTRODUCTION, "| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
-    lines += ["| " + " | ".join(row.cells()) + " |" for row in rows]
-    lines += [LEGEND]
-    reasons = sorted({(row.mechanism, row.reading, row.reason) for row in rows if row.reason})
-    lines += [f"- {name} ({reading}): {reason}." for name, reading, reason in reasons]
-    return "\n".join(lines).rstrip() + "\n"
+    by_law = [float(finding["by_law"]) for finding in findings if finding.get("by_law") is not None]
+    return max((float(finding["epsilon"]) for finding in findings), default=None), max(by_law, default=None)
 
 
 def _number(value: Any) -> float | None:

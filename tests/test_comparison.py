@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from stages import cli, comparison
+from stages import cli, comparison, papers
 from stages.errors import InputError
 
 RUN = {
@@ -59,12 +60,12 @@ def test_an_autoencoder_has_an_error_in_place_of_an_accuracy(tmp_path: Path) -> 
     (tmp_path / "runs.json").write_text(json.dumps([run]))
     (row,) = comparison.load(tmp_path)
     assert (row.error, row.paper_error, row.accuracy) == (12.34, 12.0, None)
-    assert "| - | - | 12.3 | 12 | 100 | 0.5 | 7 |" in comparison.markdown([row])
+    assert "| - | - | 12.3 | 12 | 100 | 0.5 | 7 |" in papers.page([row], "papers")
     assert row.to_json()["error"] == 12.34
 
 
-def test_markdown_has_every_row_and_every_reason(results: Path) -> None:
-    page = comparison.markdown(comparison.load(results))
+def test_page_has_every_row_and_every_reason(results: Path) -> None:
+    page = papers.page(comparison.load(results), "papers")
     assert (
         "| mnist | adlm | preset paper-literal | zero-out | 14 | 0.5 | ∞ | ∞ | 1e-05 | ≥ 7 | 50.00 % | 93.66 % | - | - | 100 | 3 | 7 |"
         in page
@@ -85,8 +86,34 @@ def test_command_filters_and_writes(results: Path, tmp_path: Path) -> None:
     assert runner.invoke(cli.app, ["compare", "--results", str(results), "--dataset", "none"]).exit_code != 0
 
 
+def test_rows_survive_json_and_say_what_is_made_up(tmp_path: Path) -> None:
+    runs = [{**RUN, "simulated": True}, {**RUN, "dataset": "walks, simulated", "simulated": True}]
+    (tmp_path / "runs.json").write_text(json.dumps(runs))
+    rows = comparison.load(tmp_path)
+    assert [row.cells()[0] for row in rows] == ["mnist (simulated)", "walks, simulated"]
+    assert [comparison.Row.from_json(json.loads(json.dumps(row.to_json(), allow_nan=False))) for row in rows] == rows
+
+
+def test_bounds_by_the_law_stand_beside_the_free_ones(tmp_path: Path) -> None:
+    found = {"mechanism": "coefficients", "epsilon": 1.0, "options": {}, "findings": [{"epsilon": 0.7, "by_law": 0.95}]}
+    (tmp_path / "runs.json").write_text(json.dumps([OTHER]))
+    (tmp_path / "attacks.json").write_text(json.dumps({"attacks": [found]}))
+    (row,) = comparison.load(tmp_path)
+    assert "≥ 0.7; by law 0.95" in row.cells()
+
+
+def test_pictures_have_the_same_bytes_each_time_and_a_place_for_infinity(results: Path, tmp_path: Path) -> None:
+    rows = [row for row in comparison.load(results) for _ in range(2)]
+    for folder in ("first", "second"):
+        papers.draw_all(rows, tmp_path / folder)
+    first, second = ({path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()} for folder in ("first", "second"))
+    assert first == second
+    assert set(first) == {"mnist.svg", "wdbc.svg"}
+    assert b"nothing finite is proven" in first["mnist.svg"]
+
+
 def test_no_results_is_one_clear_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"bench\.adlm"):
+    with pytest.raises(InputError, match=r"bench\.ablation"):
         comparison.load(tmp_path)
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(InputError, match="not JSON"):
@@ -100,4 +127,7 @@ def test_the_page_in_docs_is_what_the_results_say() -> None:
     if not page.exists():
         pytest.skip("no page yet")
     rows = [row for row in comparison.load(results) if row.mechanism in ("adlm", "ilm", "dp-sgd", "none")]
-    assert all("| " + " | ".join(row.cells()) + " |" in page.read_text() for row in rows)
+    text = page.read_text()
+    assert all("| " + " | ".join(row.cells()) + " |" in text for row in rows)
+    pictures = re.findall(r"\]\((papers/.+?\.svg)\)", text)
+    assert pictures and all((page.parent / picture).exists() for picture in pictures)

@@ -15,16 +15,17 @@ def command(
     results: Path = typer.Option(Path("bench/results"), "--results", help="Folder of results."),
     dataset: str = typer.Option(None, "--dataset", help="Only this data set."),
     mechanism: str = typer.Option(None, "--mechanism", help="Only this mechanism."),
-    markdown: Path = typer.Option(None, "--markdown", help="Write the table to this file (docs/papers.md)."),
+    markdown: Path = typer.Option(None, "--markdown", help="Write a page (docs/papers.md) and, in a folder of its name, its pictures."),
+    save: Path = typer.Option(None, "--save", help="Write rows and attacks as JSON (stages/comparison.json, for the report page)."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Show claimed, proven and attacked epsilon and accuracy of every mechanism, from results.
 
-    Example: airlock compare --dataset mnist --markdown docs/papers.md
+    Example: airlock compare --markdown docs/papers.md --save stages/comparison.json
     """
     import json
 
-    from stages import comparison
+    from stages import comparison, papers
     from stages.errors import InputError
 
     rows = [
@@ -35,11 +36,14 @@ def command(
     if not rows:
         raise InputError("no result fits --dataset and --mechanism: leave one of them out")
     if markdown:
-        markdown.parent.mkdir(parents=True, exist_ok=True)
-        markdown.write_text(comparison.markdown(rows))
+        papers.draw_all(rows, markdown.with_suffix(""))
+        markdown.write_text(papers.page(rows, markdown.stem))
+    if save:
+        document = {"rows": [row.to_json() for row in rows], "attacks": comparison.load_attacks(results)}
+        save.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
     if as_json:
         typer.echo(json.dumps([row.to_json() for row in rows], indent=1))
-    elif not markdown:
+    elif not markdown and not save:
         _print(rows)
 
 

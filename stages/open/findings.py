@@ -48,6 +48,7 @@ class Findings:
     graph: zones.Graph | None
     audit: Sequence[Mapping[str, Any]]
     budget: Mapping[str, Any] | None
+    published: Mapping[str, Any]
     files: Sequence[File]
 
     @property
@@ -80,6 +81,7 @@ def gather(room: Room) -> Findings:
         # This stage's own receipt is signed after the page is written.
         audit=[{**row, "did_read_records": "running"} if row.get("name") == room.stage else row for row in room.facts.get("audit") or []],
         budget=room.facts.get("budget"),
+        published=_read_json(find(room, "stages/comparison.json")),
         files=list_files(room),
     )
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from stages.boundary.room import Room
 from stages.open import sections
 from stages.open.charts import number
+from stages.open.compared import compared
 from stages.open.findings import Findings, gather
 
 HERE = Path(__file__).parent
@@ -41,6 +42,7 @@ def render(findings: Findings) -> str:
         boundary=sections.boundary(findings),
         relevance=sections.relevance(findings),
         curve=sections.curve(findings),
+        comparison=compared(findings),
         parameters=list(sections.parameters(findings)),
         files=findings.files,
     )

@@ -21,7 +21,7 @@ from stages.privacy.guarantees import Guarantee
 from stages.privacy.plan import Facts, Plan
 
 ROOT = Path(__file__).parents[2]
-PROJECT = ("dvc.yaml", "owner/dvc.yaml", "params.yaml")
+PROJECT = ("dvc.yaml", "owner/dvc.yaml", "params.yaml", "stages/comparison.json")
 FACTS = Facts("wdbc", True, "tabular", 455, 114, (30,), ("malignant", "benign"), "5c", "f1")
 EVENT = {"kind": "gaussian", "noise_multiplier": 3.73}
 PROVEN = Guarantee("proven", "record", "zero-out", 1.0, 1e-5, event=EVENT, sensitivity="L2 1.0 per query", argument="exact Gaussian")

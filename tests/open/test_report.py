@@ -226,3 +226,20 @@ def test_the_confidence_interval_is_wilson_s() -> None:
     low, high = sections.wilson(109 / 114, 114)
     expected = binomtest(109, 114).proportion_ci(method="wilson")
     assert (low, high) == pytest.approx((expected.low, expected.high))
+
+
+def test_the_run_is_a_row_of_the_comparison_above_the_published_ones(inputs: Inputs) -> None:
+    row = {"dataset": "wdbc", "mechanism": "coefficients", "epsilon": 1.0, "accuracy": 0.9, "paper_accuracy": 0.5, "proven": "infinity"}
+    attack = {"mechanism": "coefficients", "epsilon": 1.0, "options": {}, "findings": [{"epsilon": 0.7, "by_law": 0.9}]}
+    inputs.write("stages/comparison.json", {"rows": [row, {**row, "dataset": "mnist"}], "attacks": [attack]})
+    text = words(inputs.page(dataset="wdbc"))
+    assert "wdbc coefficients this run zero-out 3 1 ∞ 1 1e-05 ≥ 0.7; by law 0.9 95.61 % 50.00 %" in text
+    assert "wdbc coefficients - - - - ∞ - - 90.00 % 50.00 %" in text
+    assert "mnist coefficients" not in text
+
+
+def test_without_benchmarks_the_run_stands_alone(inputs: Inputs) -> None:
+    inputs.write("stages/comparison.json", "{}")
+    text = words(inputs.page(dataset="wdbc"))
+    assert "No benchmark on wdbc came with this program" in text
+    assert "wdbc coefficients this run" in text
