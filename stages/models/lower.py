@@ -154,3 +154,10 @@ def allocate(lower: Lower, noisy: NDArray[np.int64], direction: Direction) -> Ce
     deviation = math.sqrt(float(((lower.samples - mean) ** 2 / axes**2).mean()))
     bias = min(LIMIT, max(1, round(BIAS * deviation * LIMIT / float((1 / axes).mean()))))
     return centre(np.rint(mean * LIMIT).astype(np.int64), 1, bias=bias, weights=1 / axes)
+
+
+def expectation(lower: Lower, step: Centre, classes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Gram matrix and cross moments that the released model expects: those of made-up records, summed over all SAMPLES of them."""
+    rows = step(np.trunc(lower.samples * LIMIT), np.ones(len(lower.samples), np.uint8))
+    labels = sums.label_rows(lower.labels, classes, centred=True)
+    return sums.multiply(rows, rows, (LIMIT, LIMIT)), sums.multiply(rows, labels, (LIMIT, classes))

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from stages.boundary.seal import SealedReader
 from stages.errors import ParamsError
-from stages.models.lower import Direction, Lower, allocate, discriminant, lower_of, sum_of_ratios
+from stages.models.lower import Direction, Lower, allocate, discriminant, expectation, lower_of, sum_of_ratios
 from stages.models.moments import moments_of
 from stages.models.rows import LIMIT
 from stages.params import Params, Section, TrainParams, check
@@ -34,7 +34,7 @@ from stages.release.records import Chunk, Sums, Wanted
 
 NAME, VERSION = "neuron-allocation", 1
 ARGUMENT = "docs/mechanism.md: Theorem 5"
-HIDDEN = {"tabular": 16, "image": 120}
+HIDDEN = {"tabular": 16, "image": 100}
 FIRST = "first-"
 
 
@@ -42,7 +42,7 @@ class Options(Section):
     """release.options of `neuron-allocation`. Shares are of mu squared; what they leave goes to the neurons' cross moments.
 
     Attributes:
-        hidden: how many neurons; null is 16 for tables and 120 for images.
+        hidden: how many neurons; null is 16 for tables and 100 for images.
         direction: which neurons get less noise.
         first_share: of the first release. ratio_share: of the contribution ratios. gram_share: of the neurons' Gram matrix.
         epochs: of the data-free training of the hidden layer.
@@ -50,9 +50,9 @@ class Options(Section):
 
     hidden: int | None = Field(None, ge=1, le=4096)
     direction: Direction = "important"
-    first_share: float = Field(0.7, gt=0, lt=1)
+    first_share: float = Field(0.75, gt=0, lt=1)
     ratio_share: float = Field(0.02, gt=0, lt=1)
-    gram_share: float = Field(0.1, gt=0, lt=1)
+    gram_share: float = Field(0.07, gt=0, lt=1)
     epochs: int = Field(100, ge=1)
 
 
@@ -127,10 +127,12 @@ def make(
     lower = train_lower(shape, told, teller, facts.n)
     records.steps.append(lower.step)
     ratios = teller.tell("ratios", records.ask(Ratios(lower))["ratios"])
-    records.steps.append(allocate(lower, ratios, shape.options.direction))
+    allocation = allocate(lower, ratios, shape.options.direction)
+    records.steps.append(allocation)
     coefficients.release_moments(shape.first.classes, records, teller)
     tensors, details = coefficients.finish(replace(shape.first, passes=shape.passes), records, teller)
-    return {**tensors, "ratios": ratios}, details
+    gram, cross = expectation(lower, allocation, shape.first.classes)
+    return {**tensors, "ratios": ratios, "expected.gram": gram, "expected.cross": cross}, {**details, "samples": len(lower.samples)}
 
 
 def train_lower(shape: Shape, told: dict[str, NDArray[np.int64]], teller: Teller, n: int) -> Lower:

@@ -16,8 +16,9 @@ from stages.boundary import manifest
 from stages.errors import ParamsError
 from stages.models.features import feature_map
 from stages.models.lower import Discriminant, lower_of
-from stages.models.projection import steps_of
+from stages.models.projection import spectral_radius, steps_of
 from stages.models.rows import LIMIT
+from stages.open.neuron_allocation import PULL
 from stages.params import Params, TrainParams
 from stages.privacy import accounting, events
 from stages.privacy.noise import add_noise
@@ -237,3 +238,16 @@ def test_the_release_itself_is_attacked_and_keeps_its_word() -> None:
     target = attack.black_box(parameters(hidden=3, epochs=1), facts(records, 2), records, labels, seed=0, runs=8)
     quiet = {"confidence": 0.95, "seed": 0, "sampler": "auto", "tick": lambda done, total: None}
     assert attack.attack(target, trials=12, **quiet).finding.epsilon <= target.proven <= 1.0
+
+
+def test_expected_moments_decide_where_the_noise_is_large(tmp_path: Path) -> None:
+    """At a tiny epsilon the head follows the released model, at a large one the records: expected records fade."""
+    x, y = table(300, 6, 3)
+    weights = {}
+    for epsilon in (0.01, 100.0):
+        (tmp_path / str(epsilon)).mkdir()
+        tensors, details = make(tmp_path / str(epsilon), parameters(epsilon=epsilon, **QUICK), x, y)
+        size = len(tensors["gram"])
+        assert np.trace(tensors["expected.gram"]) == pytest.approx(details["samples"] * LIMIT**2, rel=0.01)
+        weights[epsilon] = PULL * spectral_radius(size, details["sums"]["gram"]["scale"]) / LIMIT**2 * size / 300
+    assert weights[0.01] > 10 and weights[100.0] < 0.2
