@@ -198,3 +198,11 @@ def test_training_that_stops_reads_no_noise_twice(
     # Steps 30 to 34 were taken twice: the same sums, and so the same noise, not a second draw for another sum.
     for (_, purpose, first), (_, again, second) in zip(drawn[30:35], drawn[35:40], strict=True):
         assert purpose == again and torch.equal(first, second)
+
+
+def test_attack_on_the_ellipsoid_stays_below_the_proof_unless_noise_is_missing() -> None:
+    asked = params("ellipsoid-noise", epsilon=1.0, epochs=5, batch=250)
+    for factor, word in ((1.0, "within the proof"), (0.4, "refutes the proof")):
+        (target,) = attack.targets_of(asked, ABOUT, factor=factor)
+        verdict = attack.attack(target, trials=100_000, confidence=0.95, seed=0, sampler="numpy", tick=lambda done, total: None)
+        assert verdict.word == word and verdict.finding.epsilon > 0.3
