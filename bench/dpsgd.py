@@ -5,8 +5,8 @@
     python -m bench.dpsgd measure    the rest, with the best settings found
 
 All private ones have the same (epsilon, delta) and relation (zero-out, where a Poisson-sampled Gaussian has the add/remove constants), one
-accountant. DP-SGD's rate, batch and clip are the best of twelve or more on a validation split of the training set (50,000 to train,
-10,000 to judge), each tried with the whole privacy budget: all for two epochs, the best four then for ten, as in the full run.
+accountant. DP-SGD's rate, batch, clip and epochs are the best of twelve or more on a validation split of the training set (50,000 to
+train, 10,000 to judge), each tried with the whole privacy budget.
 Airlock's settings are its defaults. Time is from records at rest to trained model, measured at the same priority in the same run.
 """
 
@@ -30,11 +30,16 @@ from bench.accuracy import in_own_process, keep
 RESULTS = Path(__file__).parent / "results/comparison.json"
 TUNING = Path(__file__).parent / "results/tuning/comparison.json"
 DATASET, EPSILON, DELTA = "mnist", 0.5, 1e-5
-EPOCHS, TUNING_EPOCHS, FINALISTS, VALIDATION = 10, 2, 4, 10_000
-SETTINGS = {
-    "dp-sgd cnn (opacus)": [(rate, batch, clip) for batch, clip, rate in product((512, 2048), (0.1, 1.0), (0.5, 1.0, 2.0, 4.0))],
+VALIDATION = 10_000
+# Learning rate in units of 1/clip (so that clips can be compared), expected batch size, clip, epochs. Many epochs need lower rates.
+SETTINGS: dict[str, list[tuple[float, int, float, int]]] = {
+    "dp-sgd cnn (opacus)": [
+        *((rate, batch, clip, 2) for batch, clip, rate in product((512, 2048), (0.1, 1.0), (0.5, 1.0, 2.0))),
+        *((rate, batch, 1.0, 5) for batch, rates in ((512, (0.5, 1.0, 2.0)), (2048, (2.0, 4.0))) for rate in rates),
+        *((rate, batch, 1.0, 10) for batch, rates in ((512, (0.25, 0.5, 1.0, 2.0)), (2048, (2.0, 4.0))) for rate in rates),
+    ],
     "dp-sgd linear, same features (opacus)": [
-        (rate, batch, clip) for batch, clip, rate in product((1024, 4096), (0.1, 1.0), (1.0, 4.0, 16.0))
+        (rate, batch, clip, 5) for batch, clip, rate in product((1024, 4096), (0.1, 1.0), (1.0, 4.0, 16.0))
     ],
 }
 SEEDS = 3
@@ -42,7 +47,7 @@ SEEDS = 3
 
 @dataclass(frozen=True)
 class Setting:
-    """A learning rate in units of 1/clip (so that clips can be compared), expected batch size, clip and epochs."""
+    """See SETTINGS."""
 
     rate: float
     batch: int
@@ -70,7 +75,7 @@ def main() -> None:
         if asked.phase == "tune":
             return
         for name in SETTINGS:
-            keep(_cell(folder, name, ranked(name, EPOCHS)[0]), RESULTS)
+            keep(_cell(folder, name, ranked(name)[0]), RESULTS)
         for mechanism in ("coefficients", "coefficients-iterated"):
             keep(
                 in_own_process("bench.accuracy", DATASET, mechanism, "--epsilon", str(EPSILON), "--keys", str(SEEDS), "--cell", folder),
@@ -79,24 +84,16 @@ def main() -> None:
         keep(_cell(folder, "none", {}), RESULTS)
 
 
-def tune(folder: str, name: str, settings: list[tuple[float, int, float]]) -> None:
-    """Try all settings on the validation split for a few epochs, then the best of them for all."""
-    for setting in settings:
-        _try(folder, name, asdict(Setting(*setting, TUNING_EPOCHS)))
-    for finalist in ranked(name, TUNING_EPOCHS)[:FINALISTS]:
-        _try(folder, name, {**finalist, "epochs": EPOCHS})
+def tune(folder: str, name: str, settings: list[tuple[float, int, float, int]]) -> None:
+    """Try all settings on the validation split, but those that were tried before."""
+    for setting in (asdict(Setting(*one)) for one in settings):
+        if setting not in ranked(name):
+            keep(_cell(folder, name, setting, "--validate"), TUNING)
 
 
-def _try(folder: str, name: str, setting: dict[str, Any]) -> None:
-    """Judge a setting on the validation split, unless that was done before."""
-    if setting not in ranked(name, setting["epochs"]):
-        keep(_cell(folder, name, setting, "--validate"), TUNING)
-
-
-def ranked(name: str, epochs: int) -> list[dict[str, Any]]:
-    """The settings that were tried for so many epochs, best first."""
-    known = json.loads(TUNING.read_text()) if TUNING.exists() else []
-    tried = [row for row in known if row["mechanism"] == name and row["setting"]["epochs"] == epochs]
+def ranked(name: str) -> list[dict[str, Any]]:
+    """The settings that were tried, best first."""
+    tried = [row for row in (json.loads(TUNING.read_text()) if TUNING.exists() else []) if row["mechanism"] == name]
     return [dict(row["setting"]) for row in sorted(tried, key=lambda row: -float(row["accuracy_mean"]))]
 
 
