@@ -34,10 +34,11 @@ class IngestParams(Section):
 
 
 class RelevanceParams(Section):
-    """A small earlier release that says which features matter."""
+    """A small earlier release that says which features matter; `network` is what the relevance of `adlm` itself goes through."""
 
     mode: Annotated[Literal["off", "statistics", "lrp"], BeforeValidator(_off)] = "off"
     share: float = Field(0.1, gt=0, lt=1)
+    network: Literal["auto", "public", "released", "raw"] = "auto"
 
 
 class ReleaseParams(Section):

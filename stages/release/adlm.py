@@ -40,7 +40,8 @@ class Options(Section):
     Attributes:
         sensitivity: the reading of Delta_h0 (MECHANISMS.md 1a, point 3); `tight` is what is needed, and sets the other two as well.
         noise: drawn for each record, or once for a batch (public data only: it protects no row).
-        network: that relevance goes through: `public` (random, data-free), `released` (trained by DP-SGD, charged), `raw` (no proof).
+        network: that relevance goes through: `public` (random, data-free), `released` (trained by DP-SGD, charged), `raw` (no proof);
+            None is relevance.network, and if that is auto, the preset's.
         allocation: beta from |R| (Eq. 16), or from the fourth power of the rescaled mean, clamped (the authors' code; no proof).
         coefficients: noise on all three orders (line 18), or only on the one that depends on the record.
         scaling: x in [0, 1], or divided by sqrt d as Sec. II has it.
@@ -131,7 +132,7 @@ def resolve(params: Params, facts: Facts, *, adaptive: bool = True) -> Recipe:
     if params.release.unit != "record" or params.release.engine != "local":
         raise ParamsError(f"params.yaml: '{NAME if adaptive else 'ilm'}' offers release.unit record and release.engine local only")
     given = check(Options, params.release.options, "params.yaml: release.options")
-    preset = PRESETS[given.preset]
+    preset = PRESETS[given.preset] | ({} if params.relevance.network == "auto" else {"network": params.relevance.network})
     options = given.model_copy(update={name: value for name, value in preset.items() if getattr(given, name) is None})
     if min(options.budget) <= 0 or abs(sum(options.budget) - 1) > 1e-9:
         raise ParamsError("params.yaml: release.options.budget: three positive shares that sum to 1")

@@ -6,13 +6,15 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from stages.errors import ParamsError
-from stages.models import taylor
+from stages.models import networks, taylor
+from stages.params import Params
 from stages.privacy import accounting, attacks, events
 from stages.privacy.samplers import NumpySampler
 from stages.registry import mechanism
-from stages.release import adlm, ilm, perturbation
+from stages.release import adlm, ilm, perturbation, pretraining
 from stages.release.adlm_targets import even_epsilon
 from tests.support.comparison import KEY, MNIST, batches, blobs, facts, params
 
@@ -167,6 +169,39 @@ def test_a_network_that_is_trained_with_privacy_is_charged() -> None:
     assert 0.5 < plan.proven.epsilon <= 1.0
 
 
+def test_relevance_network_decides_whether_there_is_a_proof() -> None:
+    proven = {}
+    for network in ("public", "released", "raw"):
+        asked = params("adlm", pretraining_epochs=1).model_dump()
+        asked["relevance"]["network"] = network
+        proven[network] = adlm.plan(Params.model_validate(asked), facts((12,), 2000, 3)).proven.epsilon
+    assert proven["public"] <= 1.0
+    assert proven["released"] <= 1.0
+    assert proven["raw"] == math.inf
+
+
+def test_a_network_trained_with_privacy_learns_and_its_noise_is_keyed() -> None:
+    """The released network: better than the public one it started from, the same for the same key, another for another release."""
+    records, labels = blobs(2000)
+    about, asked = facts((12,), 2000, 3), params("adlm", epsilon=200.0, network="released", pretraining_epochs=1)
+    recipe = adlm.resolve(asked, about)
+    made = [
+        pretraining.network(recipe, asked, about, batches(records, labels), key=KEY, release_id=name).state_dict()
+        for name in ("a", "a", "b")
+    ]
+    assert all(torch.equal(made[0][name], made[1][name]) for name in made[0])
+    assert any(not torch.equal(made[0][name], made[2][name]) for name in made[0])
+    network = networks.build("pretraining", (12,), 3, seed=pretraining.PUBLIC_SEED)
+    right = []
+    for state in (network.state_dict(), made[0]):
+        network.load_state_dict({name: value.clone() for name, value in state.items()})
+        right.append(float((network(torch.from_numpy(records).float()).argmax(1).numpy() == labels).mean()))
+    assert right[1] > 0.8 > right[0]
+    tensors, details = adlm.make(asked, about, batches(records, labels), key=KEY, release_id="a")
+    assert tensors["relevance"].shape == (12,)
+    assert details["epsilons"]["inputs"] == pytest.approx(200 * 0.75 * 0.25)
+
+
 def test_attacks_find_the_published_readings_and_spare_the_sound_ones() -> None:
     published = adlm.targets(params("adlm", epsilon=2.0, preset="paper-literal", sensitivity="pooled-map"), MNIST)
     found = attacks.measure(published[0].law, NumpySampler(0), trials=20_000)
@@ -178,5 +213,7 @@ def test_attacks_find_the_published_readings_and_spare_the_sound_ones() -> None:
     assert record.proven == pytest.approx(1.0, rel=0.01)
     assert 0.7 < attacks.measure(record.law, NumpySampler(0), trials=200_000, delta=1e-5).epsilon <= record.proven
     assert attacks.measure(faulty.law, NumpySampler(0), trials=50_000, delta=1e-5).epsilon > faulty.proven
+    uneven = adlm.targets(params("adlm"), facts((30,), 400, 2))[3]
+    assert 0.7 * uneven.proven < attacks.measure(uneven.law, NumpySampler(0), trials=100_000, confidence=0.999).epsilon <= uneven.proven
     batch = adlm.targets(params("adlm", preset="authors-code"), MNIST)[0]
     assert attacks.measure(batch.law, NumpySampler(0), trials=20_000).epsilon > 8
