@@ -10,6 +10,9 @@ import typer
 if TYPE_CHECKING:
     from stages.bundle.verify import Options, Verdict
 
+# Columns of results that a narrow terminal does without; --json has them all.
+WIDE, SECONDARY = 130, ("options", "δ", "without privacy", "records", "commit")
+
 
 def command(
     bundle: Path = typer.Argument(help="A file that `airlock bundle` wrote."),
@@ -101,7 +104,7 @@ def _show(bundle: Path, verdict: Verdict, options: Options) -> None:
     if verdict.guarantees:
         console.print(_guarantees(verdict))
     if verdict.results:
-        console.print(_results(verdict))
+        console.print(_results(verdict, narrow=console.width < WIDE))
     if verdict.facts:
         console.print(f"Signed by {verdict.facts['key']}. Run again: {_code(options)}.")
     if verdict.hidden:
@@ -109,14 +112,16 @@ def _show(bundle: Path, verdict: Verdict, options: Options) -> None:
     console.print("[bold red]It does not verify.[/bold red]" if verdict.problems else "[bold green]It verifies.[/bold green]")
 
 
-def _results(verdict: Verdict) -> Any:
+def _results(verdict: Verdict, *, narrow: bool) -> Any:
     from rich.table import Table
 
     from stages.bundle.results import HEADINGS
 
-    table = Table(*HEADINGS, title="Results")
+    shown = [index for index, heading in enumerate(HEADINGS) if not (narrow and heading in SECONDARY)]
+    table = Table(*(HEADINGS[index] for index in shown), title="Results")
     for one in verdict.results:
-        table.add_row(*one.cells())
+        cells = one.cells()
+        table.add_row(*(cells[index] for index in shown))
     return table
 
 
