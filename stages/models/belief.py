@@ -1,14 +1,13 @@
 """The convolutional deep belief network of Phan, Wu and Dou (arXiv 1706.08839v2), and the sensitivity of its energy (Lemma 2).
 
 For MNIST: 32 and 64 groups of 5 x 5 filters, each followed by pooling over 2 x 2, a fully connected layer of 25 units, linear outputs.
-A network is built from `pcdbn:32-64-25`. Activations go through a polynomial in the place of the sigmoid, whose (perhaps perturbed)
-constants are part of the network's state.
+A network is built from `pcdbn:32-64-25`. Polynomials stand for the sigmoid while a layer is learned, as in the authors' code; what a
+learned layer passes on are exact probabilities.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -17,47 +16,35 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stages.models.boltzmann import Machine, normalise, pool
-from stages.models.chebyshev import LARGEST_DEGREE, Polynomial, polynomial
+from stages.models.chebyshev import Polynomial
 from stages.models.networks import Shape, channels_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SIDE, POOL = 5, 2
-SMALLEST = 16
 
 
 class Belief(nn.Module):
     """Machines with pooling, one fully connected layer with the sigmoid, linear outputs.
 
     Attributes:
-        constants: alpha_0, alpha_1, ... of the activation, zeros beyond its degree.
-        maximal: plain maxima of the activations are pooled (1), instead of probabilities that any unit of a block is on (0).
+        maximal: plain maxima of the probabilities are pooled (1), instead of probabilities that any unit of a block is on (0).
     """
 
-    constants: Tensor
     maximal: Tensor
 
     def __init__(self, layers: Shape, shape: Shape, classes: int) -> None:
         super().__init__()
         channels = [shape[2], *layers[:-1]]
         pairs = list(pairwise(channels))
-        self.filters = nn.ParameterList(nn.Parameter(0.1 * torch.randn(groups, below, SIDE, SIDE)) for below, groups in pairs)
+        drawn = [torch.randn(groups, below, SIDE, SIDE) / (SIDE * math.sqrt(below)) for below, groups in pairs]
+        self.filters = nn.ParameterList(nn.Parameter(one) for one in drawn)
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(groups)) for _, groups in pairs)
-        self.hidden = nn.Linear(_width(shape, layers), layers[-1])
+        # The authors' code normalises over the batch; a network that is never trained here leaves everything as it is.
+        self.hidden = nn.Sequential(nn.Linear(_width(shape, layers), layers[-1]), nn.BatchNorm1d(layers[-1], eps=1e-3, affine=False))
         self.outputs = nn.Linear(layers[-1], classes)
-        self.register_buffer("constants", torch.zeros(LARGEST_DEGREE + 1))
         self.register_buffer("maximal", torch.zeros(()))
-        self.set_activation(polynomial("chebyshev-7").alphas)
-
-    def set_activation(self, alphas: Sequence[float]) -> None:
-        """Another polynomial for the hidden units."""
-        self.constants.zero_()[: len(alphas)] = torch.tensor(alphas)
-
-    @property
-    def activation(self) -> Polynomial:
-        last = int(torch.nonzero(self.constants).max())
-        return Polynomial("state", tuple(self.constants[: last + 1].tolist()))
 
     def machine(self, depth: int) -> Machine:
         """Layer `depth`, with visible biases of zero."""
@@ -72,18 +59,19 @@ class Belief(nn.Module):
 
     def units(self, records: Tensor, depth: int) -> Tensor:
         """What layer `depth` sees, in [0, 1]: pixels, or pooled units."""
-        units, activation = channels_first(records), self.activation
+        units = channels_first(records)
         for below in range(depth):
             drive = self.machine(below).drive(units)
-            if float(self.maximal):
-                units = functional.max_pool2d(activation(normalise(drive)), POOL, ceil_mode=True).clamp(0, 1)
-            else:
-                units = pool(drive, POOL)[1]
+            largest = functional.max_pool2d(torch.sigmoid(drive), POOL, ceil_mode=True)
+            units = largest if float(self.maximal) else pool(drive, POOL)[1]
         return units
 
     def top(self, records: Tensor) -> Tensor:
         """p of the paper: the fully connected units, in [0, 1]."""
-        below = self.units(records, len(self.filters)).flatten(1)
+        return self.last(self.units(records, len(self.filters)).flatten(1))
+
+    def last(self, below: Tensor) -> Tensor:
+        """p from the flat units of the layer below it."""
         return torch.sigmoid(self.hidden(below))
 
     def forward(self, records: Tensor) -> Tensor:
@@ -122,6 +110,13 @@ def brackets(units: Tensor, sigmoid: Polynomial, *, scale: float | None = None) 
     value = Polynomial("absolute", tuple(abs(alpha) for alpha in sigmoid.alphas))(argument)
     bracket: Tensor = (value * (inside + 1)).sum((1, 2, 3)) + units.sum((1, 2, 3))
     return bracket
+
+
+def code_delta(units: Tensor, sigmoid: Polynomial) -> float:
+    """Delta as the authors' code computes it from a batch: the products of hidden and visible units are left out."""
+    inside = functional.conv2d(units, torch.ones(1, units.shape[1], SIDE, SIDE, dtype=units.dtype)) + 1
+    hidden = sigmoid(inside / inside.max()).clamp(0, 1)
+    return 2.0 * float(hidden.sum((2, 3)).abs().max()) + 2.0 * float(units.sum((2, 3)).abs().max())
 
 
 def domain_bracket(channels: int, height: int, width: int, sigmoid: Polynomial) -> float:

@@ -1,9 +1,10 @@
 """`pcdbn` as its authors' code has it: noise on the constants of the polynomial, raw records in every step. For public data only.
 
 Each layer: contrastive divergence in which hidden and visible units are p(drive / Z), p the polynomial whose constants got Laplace noise,
-drawn once for the way up and once for the way down, scaled at run time by Delta / (epsilon * batch), Delta of Lemma 2 on the batch.
-Then back-propagation through the fully connected and the softmax layer, with one noise vector Lap(Delta_C / (epsilon * batch)) on the 25
-units in every step, shared by the batch, and raw labels. Nothing finite is proven of any of this.
+drawn once for the way up and once for the way down, scaled at run time by Delta / (epsilon * batch), Delta from the batch itself.
+Then back-propagation through the fully connected and the softmax layer. They see exact sigmoids of the raw records; one noise vector
+Lap(M (25 + 25^2/4) / (epsilon * batch)) a step is added to the 25 units of the whole batch, and labels are raw. Nothing finite is
+proven of any of this. Pooling follows the paper, where the code has strides of 2.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from stages.models import boltzmann
-from stages.models.belief import Belief, brackets
+from stages.models import boltzmann, taylor
+from stages.models.belief import Belief, code_delta
 from stages.models.boltzmann import Machine
 from stages.models.chebyshev import Polynomial
 from stages.models.classifier import PREFIX
@@ -28,7 +28,7 @@ from stages.release.pcdbn import Part, Recipe
 from stages.release.perturbation import Keyed
 
 SEED = 0
-FINE = 2**16
+FINE, FACTOR = 2**16, 2**5
 # Of a step of contrastive divergence that is kept for the next one.
 MOMENTUM = 0.5
 
@@ -44,20 +44,21 @@ def train(
     rows = torch.nonzero(data.labels >= 0).flatten()
     order = torch.Generator().manual_seed(SEED)
     for depth, part in enumerate(recipe.parts[:-1]):
-        # Where the noise is scaled by each batch, the constants that stay are those of a batch of the usual size.
-        up, down = (_noisy_constants(recipe, part, keyed, depth, way) for way in ("up", "down"))
-        scale = pretrain(network, depth, data, rows, recipe, (up, down), order)
-        network.set_activation(_perturbed(recipe.sigmoid, up, scale).alphas)
+        draws = [_noisy_constants(recipe, part, keyed, depth, way) for way in ("up", "down")]
+        pretrain(network, depth, data, rows, recipe, draws, order)
     curve = fine_tune(network, data, rows, recipe, keyed, order)
     tensors = {PREFIX + name: value.detach().numpy() for name, value in network.state_dict().items()}
     return tensors, {"network": recipe.network, "trained": True, "n": facts.n, "losses": curve}
 
 
 def _noisy_constants(recipe: Recipe, part: Part, keyed: Keyed, depth: int, way: str) -> Tensor:
-    """Laplace draws of scale 1 / epsilon for every constant of the polynomial, once for all steps."""
+    """Laplace draws of scale 1 / epsilon for every constant that is not zero, once for all steps.
+
+    The code adds them to -5, 21, -35, 35 and 16, that is, before the factor 2^-5.
+    """
     zeros = np.zeros(len(recipe.sigmoid.alphas), np.int64)
     drawn = keyed.add(zeros, FINE / part.epsilon, release_pass=depth + 1, purpose=f"constants {way}")
-    return torch.from_numpy(drawn / FINE)
+    return torch.from_numpy(drawn * (np.array(recipe.sigmoid.alphas) != 0) / (FINE * FACTOR))
 
 
 def _perturbed(sigmoid: Polynomial, draws: Tensor, scale: float) -> Polynomial:
@@ -65,21 +66,20 @@ def _perturbed(sigmoid: Polynomial, draws: Tensor, scale: float) -> Polynomial:
 
 
 def pretrain(
-    network: Belief, depth: int, data: dp_sgd.Data, rows: Tensor, recipe: Recipe, draws: tuple[Tensor, Tensor], order: torch.Generator
-) -> float:
-    """CD-1 on one layer; returns the last scale Delta / batch of the noise on the constants."""
-    machine, speed, scale = network.machine(depth), None, 0.0
+    network: Belief, depth: int, data: dp_sgd.Data, rows: Tensor, recipe: Recipe, draws: list[Tensor], order: torch.Generator
+) -> None:
+    """CD-1 on one layer."""
+    machine, speed = network.machine(depth), None
     with torch.no_grad():
         for _ in range(recipe.options.pretraining_epochs):
             for few in torch.split(rows[torch.randperm(len(rows), generator=order)], recipe.options.batch):
                 units = network.units(data.scaled(few), depth)
-                scale = 2 * float(brackets(units, recipe.sigmoid).max()) / len(few)
+                scale = code_delta(units, recipe.sigmoid) / len(few)
                 up, down = (_perturbed(recipe.sigmoid, one, scale) for one in draws)
                 step = contrast(machine, units, up, down)
                 speed = step if speed is None else step.moved(speed, MOMENTUM)
                 machine = machine.moved(speed, recipe.options.pretraining_rate)
     network.set_machine(depth, machine)
-    return scale
 
 
 def contrast(machine: Machine, units: Tensor, up: Polynomial, down: Polynomial) -> Machine:
@@ -93,7 +93,7 @@ def contrast(machine: Machine, units: Tensor, up: Polynomial, down: Polynomial) 
 
 
 def fine_tune(network: Belief, data: dp_sgd.Data, rows: Tensor, recipe: Recipe, keyed: Keyed, order: torch.Generator) -> list[float]:
-    """Back-propagation with Adam through the last two layers; the loss after every epoch."""
+    """Back-propagation of the Taylor loss with Adam through the last two layers; the loss after every epoch."""
     part, options, losses = recipe.parts[-1], recipe.options, list[float]()
     parameters = [*network.hidden.parameters(), *network.outputs.parameters()]
     optimiser = torch.optim.Adam(parameters, lr=options.learning_rate)
@@ -102,12 +102,14 @@ def fine_tune(network: Belief, data: dp_sgd.Data, rows: Tensor, recipe: Recipe, 
         below = torch.cat([network.units(data.scaled(few), len(network.filters)).flatten(1) for few in torch.split(rows, 256)])
     count = len(torch.split(rows, options.batch)) * options.epochs
     drawn = keyed.add(np.zeros((count, options.hidden), np.int64), FINE * part.printed / part.epsilon, release_pass=3, purpose="softmax")
-    noise, labels, step = torch.from_numpy(drawn / FINE).float(), data.labels[rows], 0
+    noise, step = torch.from_numpy(drawn / FINE).float(), 0
+    table = torch.from_numpy(taylor.coefficients(data.labels[rows].numpy(), network.outputs.out_features)).float()
+    network.train()
     for _ in range(options.epochs):
         total = 0.0
         for few in torch.split(torch.randperm(len(rows), generator=order), options.batch):
-            top = torch.sigmoid(network.hidden(below[few])) + noise[step] / len(few)
-            loss = functional.cross_entropy(network.outputs(top), labels[few])
+            top = network.last(below[few]) + noise[step] / len(few)
+            loss = taylor.polynomial(network.outputs(top), table[few]).mean()
             optimiser.zero_grad()
             torch.autograd.backward(loss)
             optimiser.step()

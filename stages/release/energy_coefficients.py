@@ -38,7 +38,7 @@ def perturb(recipe: Recipe, facts: Facts, reader: Any, *, key: bytes, release_id
     """Layer by layer, then the softmax layer: released tensors and details."""
     network = build(recipe.network, facts.shape, len(facts.labels), seed=filters.SEED)
     assert isinstance(network, Belief)
-    network.set_activation(recipe.sigmoid.alphas)
+    network.eval()
     network.maximal.fill_(float(recipe.options.pooling == "maximum"))
     keyed, tensors, scales = Keyed(key, release_id), dict[str, Any](), dict[str, float]()
     for depth, part in enumerate(recipe.parts[:-1]):

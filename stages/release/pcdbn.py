@@ -5,7 +5,7 @@ What "noise on the polynomial's coefficients" means can be read in several ways,
     noise        constants     on the public constants alpha of the polynomial, as in the authors' code; the network is trained here
                  coefficients  on the data's own coefficients of the energy, as the functional mechanism wants it (degree 1 only:
                                degree L has monomials of degree L + 1 in 26 variables, 18,156,204 of them for L = 7)
-    sensitivity  batch         Lemma 2 with the maximum over the records of a batch (the code)
+    sensitivity  batch         from the records of a batch, without the products of Lemma 2 (the code)
                  data          Lemma 2 with the maximum over all records (the paper)
                  domain        Lemma 2 with the maximum over every possible record
                  tight         what the released coefficients need
@@ -62,7 +62,7 @@ class Options(Section):
     approximation: str | None = None
     maps: tuple[int, int] = (32, 64)
     hidden: int = Field(25, ge=1)
-    pooling: Literal["probabilistic", "maximum"] = "probabilistic"
+    pooling: Literal["probabilistic", "maximum"] | None = None
     pretraining_epochs: int = Field(10, ge=1)
     epochs: int = Field(200, ge=1)
     batch: int = Field(3600, ge=1)
@@ -70,10 +70,11 @@ class Options(Section):
     learning_rate: float = Field(2e-3, gt=0)
 
 
+TEXT = {"noise": "coefficients", "budget": "split", "approximation": "chebyshev-1", "pooling": "probabilistic"}
 PRESETS: dict[str, dict[str, str]] = {
-    "authors-code": {"noise": "constants", "sensitivity": "batch", "budget": "each", "approximation": "published-7"},
-    "paper-literal": {"noise": "coefficients", "sensitivity": "data", "budget": "split", "approximation": "chebyshev-1"},
-    "repaired": {"noise": "coefficients", "sensitivity": "tight", "budget": "split", "approximation": "chebyshev-1"},
+    "authors-code": {"noise": "constants", "sensitivity": "batch", "budget": "each", "approximation": "published-7", "pooling": "maximum"},
+    "paper-literal": {**TEXT, "sensitivity": "data"},
+    "repaired": {**TEXT, "sensitivity": "tight"},
 }
 
 
@@ -168,7 +169,9 @@ def _parts(facts: Facts, options: Options, sigmoid: Polynomial) -> list[tuple[st
         channels, height, width = groups, -(-(height - 4) // 2), -(-(width - 4) // 2)
     units, classes = options.hidden, len(facts.labels)
     last = ((classes * units, 0.5), (units, 0.125), (units * (units - 1) // 2, 0.25))
-    return [*parts, ("softmax", last, units + units**2 / 4)]
+    # The paper prints it for one output; its code takes it for each of the classes.
+    outputs = classes if options.noise == "constants" else 1
+    return [*parts, ("softmax", last, outputs * (units + units**2 / 4))]
 
 
 def _refuse(params: Params, facts: Facts, options: Options, sigmoid: Polynomial) -> None:

@@ -60,7 +60,9 @@ def shared_constants(recipe: Recipe, facts: Facts, factor: float) -> Law:
     orders = np.flatnonzero(alphas)
     powers = [points[:, None] ** orders[None] for points in (KNOWN, *CANDIDATES)]
     solve = np.linalg.pinv(powers[0])
-    scale = recipe.parts[0].printed / (recipe.parts[0].epsilon * BATCH)
+    # The largest Delta that the code can compute, on a constant before the factor 2^-5.
+    largest = 2 * ((facts.shape[0] - 4) * (facts.shape[1] - 4) + facts.shape[0] * facts.shape[1])
+    scale = largest / (recipe.parts[0].epsilon * BATCH * 2**5)
 
     def score(sampler: Sampler, runs: int, present: bool) -> Scores:
         constants = alphas[orders] + sampler.laplace(scale * factor, (runs, len(orders)))
