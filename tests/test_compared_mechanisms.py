@@ -21,6 +21,8 @@ def ask(workspace: Workspace, mechanism: str, options: str) -> None:
     [
         ("adlm", "{preset: authors-code, pretraining_epochs: 2}", 4),
         pytest.param("dp-sgd", "{epochs: 2, batch: 46}", 20, marks=pytest.mark.stress),
+        pytest.param("neuron-noise", "{epochs: 1, iterations: 100}", 201, marks=pytest.mark.stress),
+        pytest.param("neuron-allocation", "{}", 4, marks=pytest.mark.stress),
     ],
 )
 def test_a_compared_mechanism_runs_behind_the_wall(finished: Workspace, mechanism: str, options: str, passes: int) -> None:
@@ -28,8 +30,8 @@ def test_a_compared_mechanism_runs_behind_the_wall(finished: Workspace, mechanis
     finished.run("dvc", "repro")
     release = json.loads((finished.root / "data/released/release/release.json").read_text())
     assert (release["mechanism"], release["passes"]) == (mechanism, passes)
-    assert release["proven"]["arithmetic"] == ("idealised" if mechanism == "dp-sgd" else "exact")
-    if mechanism == "adlm":
+    assert release["proven"]["arithmetic"] == ("idealised" if mechanism in ("dp-sgd", "neuron-noise") else "exact")
+    if mechanism in ("adlm", "neuron-noise"):
         assert release["proven"]["epsilon"] == "infinity"
         assert release["claimed"]["epsilon"] == 1.0
     metrics = json.loads((finished.root / "data/metrics/evaluate.json").read_text())
