@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -32,10 +31,10 @@ from stages.params import Params, Section, check
 from stages.privacy.guarantees import Guarantee
 from stages.privacy.plan import Facts, Plan
 from stages.release import steps
-from stages.release.steps import Tick, silent
 
 if TYPE_CHECKING:
     from stages.privacy.attacks import Target
+    from stages.release.dp_sgd import Data
 
 NAME, VERSION, INTERACTIVE = "neuron-noise", 1, True
 ARGUMENT = "MECHANISMS.md 5b"
@@ -150,26 +149,18 @@ def plan(params: Params, facts: Facts) -> Plan:
     return Plan(NAME, VERSION, parameters, reads, proven, claimed, interactive=True, public_only=True)
 
 
-def make(
-    params: Params,
-    facts: Facts,
-    reader: Any,
-    *,
-    key: bytes,
-    release_id: str,
-    weights: Any = None,
-    checkpoint: Path | None = None,
-    tick: Tick = silent,
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def train(params: Params, facts: Facts, data: Data, course: steps.Course) -> steps.Released:
     """Pre-train, find the ratios, make the noise, train; the last iterate and the ratios are released."""
-    from stages.release.dp_sgd import load
     from stages.release.gradients import tensors_of
-    from stages.release.neuron_training import Laplace, train
+    from stages.release.neuron_training import Laplace, train_network
 
     recipe = resolve(params, facts)
-    network, ratios = train(recipe, load(reader, facts), Laplace(key, release_id), tick)
+    network, ratios = train_network(recipe, data, Laplace(course.keyed.key, course.keyed.release_id), course.tick)
     details = {"network": recipe.network, "n": facts.n, "steps": recipe.steps, "neurons": recipe.perturbed}
     return {**tensors_of(network), "contributions": ratios}, details
+
+
+make = steps.maker(train)
 
 
 def targets(params: Params, facts: Facts, *, factor: float = 1.0, release: dict[str, Any] | None = None) -> list[Target]:

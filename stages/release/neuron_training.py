@@ -38,7 +38,7 @@ class Laplace:
         return noise.laplace(stream, GRID, count) / GRID
 
 
-def train(recipe: Recipe, data: Data, laplace: Laplace, tick: Tick = silent) -> tuple[Ordered, Ratios]:
+def train_network(recipe: Recipe, data: Data, laplace: Laplace, tick: Tick = silent) -> tuple[Ordered, Ratios]:
     """The trained network and the merged tuple of contribution ratios."""
     earlier = _fresh(recipe, PRETRAINING_SEED)
     descend(earlier, data, recipe, recipe.pretraining_steps)
