@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.accuracy import locked
 from stages import registry
 from stages.boundary import manifest
 from stages.boundary.manifest import Manifest
@@ -208,25 +209,38 @@ def wanted(task: str) -> list[dict[str, Any]]:
 
 def run(keys: int, only: str | None) -> None:
     """Measure what is missing; results are written as they come."""
-    rows = json.loads(RESULTS.read_text())["runs"] if RESULTS.exists() else []
     for task in TASKS:
-        missing = [one for one in wanted(task) if not any(all(row.get(name) == one[name] for name in one) for row in rows)]
-        missing = [one for one in missing if only in (None, one["features"])]
-        data = load(task) if missing or not any(row["task"] == task and "baseline" in row for row in rows) else None
-        if data and not any(row["task"] == task and "baseline" in row for row in rows):
-            rows += baselines(data, task)
+        missing = [one for one in wanted(task) if only in (None, one["features"]) and not _known(one)]
+        lacks = not _known({"task": task, "baseline": "majority"})
+        data = load(task) if missing or lacks else None
+        if data and lacks:
+            _keep(baselines(data, task))
         for one in missing:
             assert data is not None
             part = last_days(data, one["days"]) if one["days"] < (data.facts.per_user or 0) else data
-            rows.append(cell(part, task, one["features"], one["unit"], one["epsilon"], keys))
-            print(task, rows[-1]["reading"], one["epsilon"], one["days"], f"{rows[-1]['accuracy_mean']:.4f}", flush=True)
-            _save(rows)
-        _save(rows)
+            row = cell(part, task, one["features"], one["unit"], one["epsilon"], keys)
+            print(task, row["reading"], one["epsilon"], one["days"], f"{row['accuracy_mean']:.4f}", flush=True)
+            _keep([row])
 
 
-def _save(rows: list[dict[str, Any]]) -> None:
-    order = sorted(rows, key=lambda row: (row["task"], row.get("features", ""), row.get("unit", ""), row["days"], row.get("epsilon", 0.0)))
-    RESULTS.write_text(json.dumps({"simulated": True, "runs": order}, indent=1) + "\n")
+def results() -> list[dict[str, Any]]:
+    """What was measured so far."""
+    rows: list[dict[str, Any]] = json.loads(RESULTS.read_text())["runs"] if RESULTS.exists() else []
+    return rows
+
+
+def _known(cell: dict[str, Any]) -> bool:
+    return any(all(row.get(name) == value for name, value in cell.items()) for row in results())
+
+
+def _keep(rows: list[dict[str, Any]]) -> None:
+    """Add rows to the file; several benches may do so at the same time."""
+    with locked(RESULTS.parent):
+        order = sorted(
+            [*results(), *rows],
+            key=lambda row: (row["task"], row.get("features", ""), row.get("unit", ""), row["days"], row.get("epsilon", 0.0)),
+        )
+        RESULTS.write_text(json.dumps({"simulated": True, "runs": order}, indent=1) + "\n")
 
 
 def tune() -> None:
