@@ -36,6 +36,7 @@ NAME, VERSION = "neuron-allocation", 1
 ARGUMENT = "docs/mechanism.md: Theorem 5"
 HIDDEN = {"tabular": 16, "image": 100}
 FIRST = "first-"
+RATE = 0.03
 
 
 class Options(Section):
@@ -53,7 +54,7 @@ class Options(Section):
     first_share: float = Field(0.75, gt=0, lt=1)
     ratio_share: float = Field(0.02, gt=0, lt=1)
     gram_share: float = Field(0.07, gt=0, lt=1)
-    epochs: int = Field(100, ge=1)
+    epochs: int = Field(30, ge=1)
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def train_lower(shape: Shape, told: dict[str, NDArray[np.int64]], teller: Teller
 
     scales = {purpose: teller.details()[FIRST + purpose] for purpose in ("gram", "cross")}
     space = discriminant(moments_of(told, {"sums": scales}, n), scales["cross"]["scale"] / (LIMIT * shape.first.classes))
-    training = TrainParams(method="sgd", head="mlp", hidden=shape.hidden, epochs=shape.options.epochs, device="cpu")
+    training = TrainParams(head="mlp", hidden=shape.hidden, epochs=shape.options.epochs, learning_rate=RATE, device="cpu")
     return lower_of(space, descend(training, space.moments(), 0.0)[0])
 
 
