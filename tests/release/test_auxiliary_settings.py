@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from stages.errors import ParamsError
@@ -57,3 +59,21 @@ def test_a_projection_of_a_reconstruction_is_refused() -> None:
 def test_weights_of_standard_deviation_one_are_no_longer_offered() -> None:
     with pytest.raises(ParamsError, match="initial"):
         dp_mac.plan(params("dp-mac", initial="normal"), USPS)
+
+
+@pytest.mark.parametrize("claimed", [1.0, 2.0, 4.0, 8.0])
+def test_the_programs_claims_are_what_the_moments_accountant_gives(claimed: float) -> None:
+    """Abadi et al.: integer moments of the sampled Gaussian, added up, and Markov's inequality. No factor for the layers is left out."""
+    options = settle(Options(preset="authors-usps"), claimed)
+    assert options.batch and options.epochs
+    rate, sigma, steps = options.batch / 5000, CLAIMED["authors-usps"][claimed]["sigma"], options.epochs * 5000 / options.batch
+
+    def moment(order: int) -> float:
+        terms = [
+            math.comb(order, i) * rate**i * (1 - rate) ** (order - i) * math.exp((i * i - i) / (2 * sigma**2)) for i in range(order + 1)
+        ]
+        return math.log(sum(terms))
+
+    found = min((steps * moment(order + 1) + math.log(1e5)) / order for order in range(1, 30))
+    assert found == pytest.approx(claimed, rel=0.04)
+    assert dp_mac.plan(params("dp-mac", preset="authors-usps", epsilon=claimed), USPS).proven.epsilon < 0.85 * found
