@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from stages.models import filters
 from stages.models.belief import SIDE, Belief, brackets
+from stages.models.boltzmann import Machine
 from stages.models.classifier import PREFIX
 from stages.models.encoding import unpack
 from stages.models.networks import build
@@ -29,6 +30,7 @@ from stages.release.pcdbn import ABOVE, Part, Recipe
 from stages.release.perturbation import Keyed
 
 GRID = 255
+GAIN, CONTRAST = 30.0, 5.0
 ROWS = 64
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -36,10 +38,7 @@ Integers = NDArray[np.int64]
 
 def perturb(recipe: Recipe, facts: Facts, reader: Any, *, key: bytes, release_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Layer by layer, then the softmax layer: released tensors and details."""
-    network = build(recipe.network, facts.shape, len(facts.labels), seed=filters.SEED)
-    assert isinstance(network, Belief)
-    network.eval()
-    network.maximal.fill_(float(recipe.options.pooling == "maximum"))
+    network = fresh(recipe, facts)
     keyed, tensors, scales = Keyed(key, release_id), dict[str, Any](), dict[str, float]()
     for depth, part in enumerate(recipe.parts[:-1]):
         scales[part.purpose] = scale = _scale(recipe, part, network, depth, facts, reader)
@@ -51,6 +50,25 @@ def perturb(recipe: Recipe, facts: Facts, reader: Any, *, key: bytes, release_id
     tensors |= _noisy_softmax(recipe, network, facts, reader, keyed)
     tensors |= {PREFIX + name: value.detach().numpy() for name, value in network.state_dict().items()}
     return tensors, {"network": recipe.network, "trained": False, "grid": GRID, "scales": scales, "n": facts.n}
+
+
+def fresh(recipe: Recipe, facts: Facts) -> Belief:
+    """The network before any record: public and random. Nothing is learned in the fully connected layer, whose coefficients would move.
+
+    Pooled units of a map have a common level, which says little: weights of a unit sum to zero over every map of several places, and are
+    large enough to use the grid.
+    """
+    network = build(recipe.network, facts.shape, len(facts.labels), seed=filters.SEED).eval()
+    assert isinstance(network, Belief)
+    network.maximal.fill_(float(recipe.options.pooling == "maximum"))
+    linear = network.hidden[0]
+    assert isinstance(linear, torch.nn.Linear)
+    with torch.no_grad():
+        maps = linear.weight.reshape(linear.out_features, recipe.options.maps[-1], -1)
+        if maps.shape[2] > 1:
+            linear.weight.copy_(GAIN * (maps - maps.mean(2, keepdim=True)).flatten(1))
+        linear.bias.zero_()
+    return network
 
 
 def _scale(recipe: Recipe, part: Part, network: Belief, depth: int, facts: Facts, reader: Any) -> float:
@@ -106,13 +124,18 @@ def _noisy_matrix(keyed: Keyed, exact: Integers, diagonal: float, *, release_pas
     return noisy
 
 
-def learn(noisy: Integers, total: Integers, n: int, recipe: Recipe, depth: int) -> Any:
-    """A layer's machine from its released sums: post-processing. The number of patches is public."""
+def learn(noisy: Integers, total: Integers, n: int, recipe: Recipe, depth: int) -> Machine:
+    """A layer's machine from its released sums: post-processing. The number of patches is public.
+
+    It is learned where the series holds, with drives in [-1, 1], and used at CONTRAST times that, or its units would hardly differ.
+    """
     alphas = recipe.sigmoid.alphas
     # The corner is (patches of all records) * GRID^2; where noise has drowned it, the public n tells it as well.
     patches = max(float(noisy[-1, -1]) / GRID**2, float(n))
     visible = float(total.sum()) / GRID / max(len(total) * patches, 1.0)
-    return filters.diverge_freely(noisy / (GRID**2 * patches), min(max(visible, 0.0), 1.0), recipe.options.maps[depth], SIDE, alphas=alphas)
+    mean = min(max(visible, 0.0), 1.0)
+    made = filters.diverge_freely(noisy / (GRID**2 * patches), mean, recipe.options.maps[depth], SIDE, alphas=alphas)
+    return Machine(CONTRAST * made.filters, CONTRAST * made.hidden, made.visible)
 
 
 def _noisy_softmax(recipe: Recipe, network: Belief, facts: Facts, reader: Any, keyed: Keyed) -> dict[str, Integers]:
