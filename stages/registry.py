@@ -31,6 +31,7 @@ MECHANISMS = {
     "ellipsoid-noise": "ellipsoid_noise",
     "dp-mac": "dp_mac",
     "behaviour": "behaviour",
+    "behaviour-published": "behaviour_published",
     "pcdbn": "pcdbn",
     "patch-moments": "patch_moments",
     "neuron-noise": "neuron_noise",
