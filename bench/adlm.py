@@ -99,12 +99,19 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
     tensors, details = _release(asked, facts, batches)
     data = {"kind": "image", "shape": list(facts.shape), "labels": list(facts.labels), "n": facts.n}
     release = _manifest(asked["mechanism"], plan, {**details, "data": data})
-    test = READERS[asked["dataset"]]("t10k")
-    accuracies = _judge_epochs(params, release, tensors, test)
+    images, labels = READERS[asked["dataset"]]("t10k")
+    accuracies = _judge_epochs(params, release, tensors, (images[: asked["judged"]], labels[: asked["judged"]]))
     Path("accuracy.csv").write_text("epoch,accuracy\n" + "".join(f"{epoch},{found:.4f}\n" for epoch, found in enumerate(accuracies, 1)))
     seconds = round(time.monotonic() - start)
     curve = {f"epoch_{epoch}": found for epoch, found in enumerate(accuracies, 1)}
-    return {**_row(asked, params, plan), "accuracy": accuracies[-1], "curve": curve, "records": facts.n, "seconds": seconds}
+    return {
+        **_row(asked, params, plan),
+        "accuracy": accuracies[-1],
+        "curve": curve,
+        "records": facts.n,
+        "judged": asked["judged"],
+        "seconds": seconds,
+    }
 
 
 def _judge_epochs(params: Params, release: Manifest, tensors: dict[str, Any], test: Images) -> list[float]:
