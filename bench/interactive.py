@@ -19,6 +19,7 @@ import os
 import statistics
 import time
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,9 @@ def read_usps(train: bool) -> Images:
     return np.rint((rows[:, 1:] + 1) * 127.5).astype(np.uint8).reshape(-1, 16, 16, 1), rows[:, 0].astype(np.int32)
 
 
+@lru_cache(maxsize=2)
 def read_cifar(train: bool) -> Images:
-    """Decoded images."""
+    """Decoded images, once for all runs."""
     import io
 
     import pyarrow.parquet as pq
