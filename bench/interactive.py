@@ -156,7 +156,7 @@ def _row(asked: dict[str, Any], plan: Plan) -> dict[str, Any]:
     error = asked["dataset"] == "usps"
     return {
         **asked,
-        "reading": ", ".join(f"{key} {value}" for key, value in asked["options"].items() if isinstance(value, str)) or "published",
+        "reading": ", ".join(f"{key} {value}" for key, value in asked["options"].items() if isinstance(value, str)) or "calibrated",
         "delta": DELTA,
         "neighbours": proven.neighbours,
         "passes": plan.passes,
