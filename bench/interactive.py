@@ -168,7 +168,7 @@ def _row(asked: dict[str, Any], plan: Plan) -> dict[str, Any]:
     }
 
 
-def overhead(steps_count: int = 30) -> dict[str, Any]:
+def overhead(steps_count: int = 10) -> dict[str, Any]:
     """Processor time of a step over that of dp-sgd's: same network and samples. `alternating` reads all 2,560 records at every step."""
     import torch
 
