@@ -58,20 +58,19 @@ class Discriminant:
 
 
 def discriminant(moments: Moments, noise: float) -> Discriminant:
-    """Coordinates W = G^-1 B of the closed form, the last class left out, scaled to unit variance under the damped model.
+    """The M - 1 strongest directions of K = B^T G^-1 B, scaled to unit variance under the damped model.
 
-    With noise E of standard deviation `noise` in B, B^T G^-1 B has noise^2 tr G^-1 on its diagonal that is not there: classes would look
-    further apart than they are. It is taken off.
+    With noise of standard deviation `noise` in B, every eigenvalue of K has noise^2 tr G^-1 in it that is not there: classes would look
+    further apart than they are. It is taken off the means, and a direction that has no more than that keeps none.
     """
     ridge, classes = choose_ridge(moments, "auto"), moments.cross.shape[1]
-    weights = closed_form(moments, ridge)[:, :-1]
-    # P^T G P / n, which is also P^T B / n.
-    spread = weights.T @ moments.cross[:, :-1] / moments.n
-    values, vectors = np.linalg.eigh((spread + spread.T) / 2)
-    turn = vectors / np.sqrt(np.maximum(values, 1e-9 * max(float(values.max()), 1e-300)))
-    seen = weights.T @ moments.cross - noise**2 * float((1 / moments.damped(ridge)).sum()) * np.eye(classes)[:-1]
-    means = (turn.T @ seen).T * classes / moments.n
-    return Discriminant(weights @ turn, means - means.mean(axis=0), moments.n)
+    weights = closed_form(moments, ridge)
+    spread = weights.T @ moments.cross
+    values, vectors = (part[..., 1:] for part in np.linalg.eigh((spread + spread.T) / 2))
+    values = np.maximum(values, 1e-12 * max(float(values.max()), 1e-300))
+    kept = np.maximum(values - noise**2 * float((1 / moments.damped(ridge)).sum()), 0.0)
+    means = vectors * (kept / np.sqrt(values)) * (classes / math.sqrt(moments.n))
+    return Discriminant(weights @ (vectors * np.sqrt(moments.n / values)), means - means.mean(axis=0), moments.n)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from stages.open import coefficients
 from stages.open.train import Trained
 from stages.params import TrainParams
 
-PULL = 3.0
+PULL = 2.0
 """How many expected records are added, in units of the noise's radius times the number of neurons."""
 
 
