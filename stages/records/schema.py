@@ -268,8 +268,9 @@ def _friends_problems(schema: Schema) -> list[str]:
     last = schema.columns[-friends.slots :]
     if tuple(column.name for column in last) != friends.influences:
         return [f"user.friends: the last {friends.slots} columns must be {friends.influences[0]} to {friends.influences[-1]}"]
-    plain = all(column.type == "number" and column.missing != "impute" and column.bounds and column.bounds[0] == 0 for column in last)
-    return [] if plain else ["user.friends: influences are numbers with bounds [0, high], and are not imputed"]
+    # A record that is dropped because of a slot would depend on the friend as a whole.
+    plain = all(column.type == "number" and column.missing == "refuse" and column.bounds and column.bounds[0] == 0 for column in last)
+    return [] if plain else ["user.friends: influences are numbers with bounds [0, high] and `missing: refuse`; an empty slot holds 0"]
 
 
 def _image_problems(schema: Schema) -> list[str]:

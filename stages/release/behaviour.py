@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,7 @@ class Options(Section):
     groups: int = Field(10, ge=1)
     height: int = Field(12, ge=1)
     social: float = Field(0.1, gt=0)
-    caps: dict[str, float] = Field(default_factory=dict)
+    caps: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -173,12 +173,14 @@ def user_sensitivities(recipe: Recipe, params: Params) -> dict[str, float]:
         "gram": 2 * LIMIT * row,
         "cross": row * labels * (1 + 2.0**-40),
     }
-    slack = {purpose: cut_slack(bound, recipe.sizes()[purpose]) if moved[purpose] else 0.0 for purpose, bound in recipe.bounds().items()}
+    slack = {purpose: cut_slack(bound, recipe.sizes()[purpose]) for purpose, bound in recipe.bounds().items()}
+    # Truncated totals are positive semidefinite up to their slack, which matters where one is replaced by another.
+    beyond = 0 if params.release.neighbours == "zero-out" else 2
     return {
         purpose: sensitivity.of_bounded_user(
-            bound,
+            bound + beyond * math.ceil(slack[purpose]),
             recipe.appearances,
-            moved[purpose] + slack[purpose],
+            moved[purpose] + slack[purpose] if moved[purpose] else 0.0,
             neighbours=params.release.neighbours,
             positive=purpose in ("moments", "gram"),
         )

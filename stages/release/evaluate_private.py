@@ -16,6 +16,7 @@ from stages.models.encoding import unpack
 from stages.models.model import Model
 from stages.params import Params, ReleaseParams
 from stages.privacy.plan import Facts, Plan
+from stages.release.coefficients import records_per_unit
 from stages.release.queries import Priced, Query, Teller, guarantee, price
 from stages.release.release import facts_of, open_sealed
 from stages.storage import load_model, write_json
@@ -29,7 +30,7 @@ def plans(params: Params, facts: Facts) -> dict[str, Plan]:
     """One noisy count, at the price that the section `evaluate` names."""
     if params.evaluate.holdout != "private" or facts.n_holdout == 0:
         raise ParamsError(NOT_PRIVATE.format(holdout=params.evaluate.holdout))
-    proven = guarantee([_priced(params)], _terms(params), argument="docs/mechanism.md: Theorem 3")
+    proven = guarantee([_priced(params, facts)], _terms(params), argument="docs/mechanism.md: Theorem 3")
     parameters = {"epsilon": params.evaluate.epsilon, "delta": params.evaluate.delta, "records": facts.n_holdout}
     return {EVALUATION: Plan(NAME, VERSION, parameters, passes=1, proven=proven)}
 
@@ -39,7 +40,7 @@ def main(room: Room) -> None:
     facts = facts_of(room)
     priced = plans(room.params, facts)[EVALUATION]
     order = room.facts["releases"][EVALUATION]
-    teller = Teller([_priced(room.params)], key=room.keys[f"noise:{EVALUATION}"], release_id=order["id"])
+    teller = Teller([_priced(room.params, facts)], key=room.keys[f"noise:{EVALUATION}"], release_id=order["id"])
     noisy = int(teller.tell("right", np.array([count_right(room, load_model(room.path("data/model")))], np.int64))[0])
     folder = room.path(EVALUATION)
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,9 +68,10 @@ def count_right(room: Room, model: Model) -> int:
 
 def _terms(params: Params) -> ReleaseParams:
     """The terms of the evaluation, in the form of a release's."""
-    release: dict[str, Any] = {"epsilon": params.evaluate.epsilon, "delta": params.evaluate.delta, "neighbours": params.release.neighbours}
-    return ReleaseParams(**release)
+    release: dict[str, Any] = {"epsilon": params.evaluate.epsilon, "delta": params.evaluate.delta}
+    return ReleaseParams(**release, neighbours=params.release.neighbours, unit=params.release.unit)
 
 
-def _priced(params: Params) -> Priced:
-    return price([Query("right", 1, 1.0, "gaussian", 1, share=1.0)], _terms(params))[0]
+def _priced(params: Params, facts: Facts) -> Priced:
+    count = Query("right", 1, 1.0, "gaussian", 1, share=1.0).of_unit(records_per_unit(params, facts))
+    return price([count], _terms(params))[0]

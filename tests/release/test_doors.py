@@ -103,6 +103,18 @@ def test_a_private_evaluation_is_a_priced_noisy_count(tmp_path: Path) -> None:
     assert figures["records"] == len(X)
 
 
+def test_a_private_evaluation_has_the_unit_of_its_population() -> None:
+    known = facts(X, 3, public=False, n_holdout=len(X), per_user=4, friends={"slots": 2, "appearances": 5})
+    plans = {
+        unit: evaluate_private.plans(Params.model_validate({"evaluate": {"holdout": "private"}, "release": {"unit": unit}}), known)
+        for unit in ("record", "user")
+    }
+    made = {unit: one[evaluate_private.EVALUATION].proven for unit, one in plans.items()}
+    assert (made["record"].unit, made["user"].unit) == ("record", "user")
+    assert made["user"].sensitivity == "right: L2 14 grid units"
+    assert made["user"].epsilon == made["record"].epsilon
+
+
 @pytest.mark.parametrize("kind", ["auto", "none", "public"])
 def test_a_private_evaluation_must_be_asked_for(kind: str) -> None:
     params = Params.model_validate({"evaluate": {"holdout": kind}})

@@ -85,7 +85,7 @@ def test_slots_must_be_the_last_columns(columns: list[str], problem: str) -> Non
     assert problems(["own", "influence_1", "influence_2"]) == ""
 
 
-@pytest.mark.parametrize("change", [{"bounds": [-1, 1]}, {"missing": "impute"}])
+@pytest.mark.parametrize("change", [{"bounds": [-1, 1]}, {"missing": "impute"}, {"missing": "drop"}])
 def test_slots_are_plain_numbers_from_zero(change: dict[str, Any]) -> None:
     assert "numbers with bounds [0, high]" in problems(["own", "influence_1", "influence_2"], **change)
 
