@@ -1,0 +1,31 @@
+"""Users as the unit, through the whole pipeline behind the wall: simulated windows in, a priced release, a model, a report."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.conftest import Workspace
+
+DATASET = "behaviour-weekly-simulated"
+
+
+@pytest.mark.stress
+def test_a_release_per_user_is_in_the_manifest_and_in_the_ledger(workspace: Workspace) -> None:
+    assert "a simulation" in workspace.run("airlock", "data", "fetch", DATASET).stdout
+    workspace.edit("params.yaml", "dataset: wdbc ", f"dataset: {DATASET} ")
+    workspace.edit("params.yaml", "mechanism: coefficients ", "mechanism: behaviour ")
+    workspace.edit("params.yaml", "  unit: record", "  unit: user")
+    workspace.run("dvc", "repro")
+    release = json.loads((workspace.root / "data/released/release/release.json").read_text())
+    assert (release["mechanism"], release["unit"], release["passes"]) == ("behaviour", "user", 3)
+    assert release["parameters"]["bounds"] == {"records": 38, "appearances": 608}
+    assert json.loads((workspace.root / "data/metrics/evaluate.json").read_text())["accuracy"] > 0.5
+    assert '"unit": "user"' in workspace.run("airlock", "budget", "history", "--json").stdout
+    assert "per user" in workspace.run("airlock", "report").stdout
+    # One population has one unit.
+    workspace.edit("params.yaml", "  unit: user", "  unit: record")
+    refused = workspace.run("dvc", "repro", check=False)
+    assert refused.returncode != 0
+    assert "per user" in refused.stdout + refused.stderr
