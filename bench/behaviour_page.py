@@ -8,7 +8,8 @@ from typing import Any
 from bench.behaviour import DAYS, EPSILONS, PAPER, READINGS, results
 
 PAGE = Path(__file__).parents[1] / "docs/behaviour.md"
-PICTURES = {"epsilon": "behaviour-epsilon.svg", "size": "behaviour-size.svg"}
+PICTURES = {"epsilon": "behaviour-epsilon.svg", "classes": "behaviour-classes.svg", "size": "behaviour-size.svg"}
+QUESTIONS = {"prediction": "does a user exercise more tomorrow?", "classification": "did a user walk farther than last week?"}
 START, END = "<!-- made by", "<!-- end -->"
 NAMES = {
     "window": "behaviour, window",
@@ -27,7 +28,8 @@ Row = dict[str, Any]
 def write() -> None:
     """Pictures, and the page around them."""
     rows = results()
-    draw_epsilon(rows, PAGE.parent / PICTURES["epsilon"])
+    draw_epsilon(rows, "prediction", PAGE.parent / PICTURES["epsilon"])
+    draw_epsilon(rows, "classification", PAGE.parent / PICTURES["classes"])
     draw_size(rows, PAGE.parent / PICTURES["size"])
     PAGE.write_text(page(PAGE.read_text(), rows))
 
@@ -47,7 +49,11 @@ def body(rows: list[Row]) -> str:
         whole = max((row["days"] for row in own), default=0)
         parts += [f"### {title}", "", _baselines(own), "", _table([row for row in own if row["days"] == whole]), ""]
     sizes = [row for row in rows if row["task"] == "prediction" and row.get("epsilon") == 1.0 and row["features"] != "tabular"]
-    parts += [f"![Simulated: accuracy against epsilon]({PICTURES['epsilon']})", "", NOTE, ""]
+    parts += [
+        f"![Simulated: {task} against epsilon]({PICTURES[name]})"
+        for task, name in (("prediction", "epsilon"), ("classification", "classes"))
+    ]
+    parts += ["", NOTE, ""]
     parts += ["### Prediction against data size (simulated, epsilon 1)", "", _size_table(sizes), ""]
     parts += [f"![Simulated: accuracy against training days]({PICTURES['size']})", ""]
     return "\n".join(parts)
@@ -90,22 +96,18 @@ def _cell(row: Row | None) -> str:
     return "" if row is None else f"{100 * row['accuracy_mean']:.1f} ± {100 * row['accuracy_std']:.1f}"
 
 
-def draw_epsilon(rows: list[Row], target: Path) -> None:
-    """Prediction against epsilon."""
-    whole = [row for row in rows if row["task"] == "prediction" and row["days"] == DAYS[-1]]
-    _draw([row for row in whole if "epsilon" in row], whole, "epsilon", target, "epsilon (proven, delta 1e-5)")
+def draw_epsilon(rows: list[Row], task: str, target: Path) -> None:
+    """Accuracy against epsilon."""
+    own = [row for row in rows if row["task"] == task]
+    whole = [row for row in own if row["days"] == max(row["days"] for row in own)]
+    _draw([row for row in whole if "epsilon" in row], whole, "epsilon", target, "epsilon (delta 1e-5)")
 
 
 def draw_size(rows: list[Row], target: Path) -> None:
     """Prediction against the number of training days."""
     own = [row for row in rows if row["task"] == "prediction"]
-    _draw(
-        [row for row in own if row.get("epsilon") == 1.0 and row["features"] != "tabular"],
-        own,
-        "days",
-        target,
-        "training days, at epsilon 1",
-    )
+    points = [row for row in own if row.get("epsilon") == 1.0 and row["features"] != "tabular"]
+    _draw(points, own, "days", target, "training days, at epsilon 1")
 
 
 def _draw(points: list[Row], rows: list[Row], across: str, target: Path, label: str) -> None:
@@ -118,13 +120,16 @@ def _draw(points: list[Row], rows: list[Row], across: str, target: Path, label: 
         own = sorted((row for row in points if (row["features"], row["unit"]) == (reading, unit)), key=lambda row: float(row[across]))
         values = [row["accuracy_mean"] for row in own]
         style = "o-" if unit == "record" else "s--"
-        axes.plot([row[across] for row in own], values, style, color=COLOURS[index], label=f"{NAMES[reading]}, per {unit}")
+        axes.plot([row[across] for row in own], values, style, color=COLOURS[index], label=f"{NAMES[reading].replace('*', '')}, per {unit}")
     for row in rows:
         if row.get("baseline") in ("majority", "last value", "law of the simulation", "not private: window and influence"):
             axes.axhline(row["accuracy_mean"], color="#94a3b8", linewidth=1, linestyle=":")
             axes.annotate(
                 row["baseline"], (1.0, row["accuracy_mean"]), xycoords=("axes fraction", "data"), fontsize=7, ha="right", va="bottom"
             )
-    axes.set(xscale="log", xlabel=label, ylabel="accuracy on the holdout", title="SIMULATED data: does a user exercise more tomorrow?")
+    task = rows[0]["task"]
+    if task == "classification":
+        axes.plot([*PAPER], [*PAPER.values()], "x", color="#64748b", label="paper, real data, claimed: not comparable")
+    axes.set(xscale="log", xlabel=label, ylabel="accuracy on the holdout", title=f"SIMULATED data: {QUESTIONS[task]}")
     axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     keep(figure, target)
