@@ -46,42 +46,47 @@ def keep(row: dict[str, Any]) -> None:
     print(row["dataset"], row["mechanism"], row["reading"], row["epsilon"], f"{100 * row['accuracy_mean']:.2f} %", flush=True)
 
 
-def sound(epsilons: list[float], keys: int) -> None:
-    """`patch-moments` on MNIST, as it is shipped."""
+def sound(epsilons: list[float], keys: int, options: dict[str, Any]) -> None:
+    """`patch-moments` on MNIST, as it is shipped or with other layers; the row is kept after every key."""
     for epsilon in epsilons:
-        keep(measure("mnist", epsilon, {}, keys))
+        for row in measure("mnist", epsilon, options, keys):
+            keep(row)
 
 
-def measure(dataset: str, epsilon: float, options: dict[str, Any], keys: int) -> dict[str, Any]:
-    """Real releases, one for each noise key, each trained from and judged on the public test set."""
-    from bench.pipeline import Pipeline, peak_memory_mb
+def measure(dataset: str, epsilon: float, options: dict[str, Any], keys: int) -> Iterator[dict[str, Any]]:
+    """Real releases, one for each noise key, each trained from and judged on the public test set: the row after every key."""
+    from bench.pipeline import Pipeline
+    from stages.release.patch_moments import resolve
 
     with tempfile.TemporaryDirectory(prefix="airlock-bench-") as folder:
         pipeline = Pipeline(Path(folder), dataset)
         params = pipeline.params(release={"mechanism": "patch-moments", "epsilon": epsilon, "options": options})
-        facts = pipeline.seal(params)
-        runs = [pipeline.run(params, noise=key) for key in range(keys)]
-    from stages.release.patch_moments import resolve
+        facts, runs = pipeline.seal(params), list[Any]()
+        layers = " and ".join(str(count) for count in resolve(params, facts).options.layers)
+        for key in range(keys):
+            runs.append(pipeline.run(params, noise=key))
+            yield {**summary(runs), "dataset": dataset, "epsilon": epsilon, "options": options, "records": facts.n} | {
+                "mechanism": "patch-moments",
+                "reading": f"sound; {layers} filters by contrastive divergence from released moments",
+                "features": "patches-1",
+                "claimed": None,
+                "delta": params.release.delta,
+                "neighbours": params.release.neighbours,
+                "paper_accuracy": PAPER.get(epsilon) if dataset == "mnist" else None,
+            }
 
-    layers = resolve(params, facts).options.layers
+
+def summary(runs: list[Any]) -> dict[str, Any]:
+    """What several runs have in common."""
+    from bench.pipeline import peak_memory_mb
+
     accuracies = [run.accuracy for run in runs]
     return {
-        "dataset": dataset,
-        "mechanism": "patch-moments",
-        "reading": f"sound; {' and '.join(str(count) for count in layers)} filters by contrastive divergence from released moments",
-        "features": "patches-1",
-        "options": options,
-        "epsilon": epsilon,
-        "claimed": None,
         "proven": max(run.proven for run in runs),
-        "delta": params.release.delta,
-        "neighbours": params.release.neighbours,
         "passes": runs[0].passes,
-        "keys": keys,
-        "records": facts.n,
+        "keys": len(runs),
         "accuracy_mean": statistics.fmean(accuracies),
-        "accuracy_std": statistics.stdev(accuracies) if keys > 1 else 0.0,
-        "paper_accuracy": PAPER.get(epsilon) if dataset == "mnist" else None,
+        "accuracy_std": statistics.stdev(accuracies) if len(runs) > 1 else 0.0,
         "seconds": statistics.median(run.seconds for run in runs),
         "peak_memory_mb": round(peak_memory_mb(), 1),
     }
@@ -91,7 +96,7 @@ def choose(keys: int) -> None:
     """The number of filters, on USPS: the largest mean accuracy; of equals the fewest filters."""
     found = []
     for layers in GRID:
-        row = measure("usps", CHOICE_EPSILON, {"layers": list(layers)}, keys)
+        *_, row = measure("usps", CHOICE_EPSILON, {"layers": list(layers)}, keys)
         found.append(
             {"layers": list(layers), **{name: row[name] for name in ("accuracy_mean", "accuracy_std", "keys", "epsilon", "seconds")}}
         )
@@ -224,12 +229,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("sound", "published", "approximations", "choose"))
     parser.add_argument("--epsilon", type=float, action="append", help="of sound; more than once for several")
+    parser.add_argument("--layers", type=int, nargs="+", help="of sound: filters of each layer")
     parser.add_argument("--keys", type=int, default=3)
     parser.add_argument("--records", type=int, default=6000)
     parser.add_argument("--epochs", type=int, default=300)
     asked = parser.parse_args()
     if asked.part == "sound":
-        sound(asked.epsilon or [0.5], asked.keys)
+        sound(asked.epsilon or [0.5], asked.keys, {"layers": asked.layers} if asked.layers else {})
     elif asked.part == "published":
         published(asked.records, asked.epochs)
     elif asked.part == "choose":

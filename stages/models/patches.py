@@ -86,10 +86,12 @@ def moments(images: NDArray[np.uint8], layers: Sequence[Layer] = ()) -> Rows:
 
 def _moments(images: NDArray[np.uint8], layers: Sequence[Layer]) -> Rows:
     side = SIDES[len(layers)]
-    seen = windows(units_below(prepare(images), layers), side)
-    patches = np.ascontiguousarray(seen.reshape(*seen.shape[:2], -1).transpose(1, 0, 2)).astype(np.float64)
-    exact = centred(patches @ patches.transpose(0, 2, 1), side)
-    rows = exact.reshape(len(exact), -1)
+    units = units_below(prepare(images), layers)
+    seen = windows(units, side).reshape(len(units), side * side, len(images), -1)
+    # side^2 times the deviation from the patch's mean: integers below 2^14, and so exact in float32.
+    deviations = np.float32(side * side) * seen - seen.sum(axis=1, keepdims=True)
+    patches = deviations.reshape(-1, *deviations.shape[2:]).transpose(1, 0, 2).astype(np.float64, order="C")
+    rows = (patches @ patches.transpose(0, 2, 1)).reshape(len(patches), -1)
     # One record after the other over contiguous memory: the same bits whatever else is in the batch.
     norms = np.sqrt((rows * rows).sum(axis=1))
     scale = np.divide(LIMIT * BELOW, norms, out=np.zeros_like(norms), where=norms > 0)

@@ -16,6 +16,7 @@ Floats = NDArray[np.float64]
 KNOWN = np.linspace(-1, 1, 40)
 CANDIDATES = np.linspace(-0.9, 0.9, 24), np.linspace(-0.8, 0.95, 24)
 BATCH = 3600
+MOST = 400
 PAIR = "a null record, or one whose units are all 1"
 
 
@@ -28,8 +29,9 @@ def targets_of(recipe: Recipe, facts: Facts, *, factor: float) -> list[Target]:
 
 
 def _ranges(part: Part) -> Floats:
-    """How far a record whose units are all 1 moves each coefficient."""
-    return np.concatenate([np.full(count, size) for count, size in part.moves])
+    """How far a record whose units are all 1 moves each coefficient; of many, only those that it moves furthest are looked at."""
+    farthest = sorted(part.moves, key=lambda move: -move[1])
+    return np.concatenate([np.full(min(count, MOST), size) for count, size in farthest])[:MOST]
 
 
 def _part(recipe: Recipe, part: Part, factor: float) -> Target:
