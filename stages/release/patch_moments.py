@@ -86,7 +86,7 @@ def _refuse(params: Params, facts: Facts, options: Options) -> None:
         raise ParamsError(f"params.yaml: '{NAME}' learns filters for images: use coefficients for tables")
     if not 1 <= len(options.layers) <= len(patches.SIDES):
         raise ParamsError(f"params.yaml: release.options.layers: 1 or {len(patches.SIDES)} layers, not {len(options.layers)}")
-    if params.release.features not in ("auto", patches.NAME) or params.relevance.mode != "off":
+    if params.release.features != "auto" or params.relevance.mode != "off":
         raise ParamsError(f"params.yaml: '{NAME}' learns its features: set release.features to auto and relevance.mode to off")
     if params.release.passes not in ("auto", len(options.layers) + HEAD_PASSES):
         raise ParamsError(
