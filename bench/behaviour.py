@@ -1,6 +1,7 @@
 """Human behaviour prediction and classification on SIMULATED data (stages/datasets/simulation.py), as in the figures of pCDBN (Sec. 4.1).
 
     python -m bench.behaviour            all cells that are not in bench/results/behaviour.json yet
+    python -m bench.behaviour attack     what the best test sees of a unit at its sensitivity bound
     python -m bench.behaviour --tune     the cells on other seeds by which the mechanism's constants were chosen; nothing is written
     python -m bench.behaviour page       docs/behaviour.md and its pictures from the results
 
@@ -15,8 +16,6 @@ import hashlib
 import json
 import statistics
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +23,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.accuracy import locked
+from bench.behaviour_data import ROOT, TASKS, Data, facts_of, last_days, load
 from stages import registry
 from stages.boundary import manifest
 from stages.boundary.manifest import Manifest
-from stages.datasets import behaviour
-from stages.datasets.behaviour import DAILY, WEEKLY, Windows
-from stages.datasets.simulation import SEED
-from stages.models.encoding import Encoded, encode, pack
+from stages.datasets.behaviour import DAILY, Windows
 from stages.params import Params
-from stages.privacy.plan import Facts
 from stages.records.schema import load_schema
 
-ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results/behaviour.json"
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 8.0)
 DAYS = (15, 30, 60, 120, 235)
 KEYS = 3
-TASKS = {"prediction": DAILY, "classification": WEEKLY}
 READINGS: dict[str, dict[str, Any]] = {
     "window": {"mechanism": "behaviour", "options": {"rows": "window"}},
     "machine": {"mechanism": "behaviour", "options": {"rows": "machine"}},
@@ -50,69 +44,6 @@ READINGS: dict[str, dict[str, Any]] = {
 FLAW = "noise is added to the polynomial's public constants, while raw windows are read without noise in every step"
 PAPER = {0.1: 0.88, 2.0: 0.92, 8.0: 0.94}
 """Fig. 4 of the paper, classification on the real YesiWell data, epsilon as claimed: another data set and another guarantee."""
-ROWS = 4096
-
-
-@dataclass(frozen=True)
-class Data:
-    """One task's records, encoded, with what the simulation knows about the holdout."""
-
-    facts: Facts
-    batches: list[Any]
-    holdout: Encoded
-    records: Encoded
-    windows: dict[str, Windows]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.batches)
-
-    @property
-    def chunks(self) -> int:
-        return len(self.batches)
-
-    def read(self, index: int) -> Any:
-        """As a sealed file is read."""
-        return self.batches[index]
-
-
-def load(task: str, seed: str = SEED) -> Data:
-    """Simulate and encode a task's records."""
-    name = TASKS[task]
-    schema, windows = load_schema(ROOT / f"data/schemas/{name}.yaml"), behaviour.divide(name, seed)
-    records, holdout = (_encoded(windows[role], schema) for role in ("records", "holdout"))
-    assert schema.user is not None and schema.user.friends is not None
-    friends = {"slots": schema.user.friends.slots, "appearances": schema.user.friends.appearances}
-    facts = Facts(
-        name, True, "tabular", len(records.y), 0, records.x.shape[1:], tuple(schema.label.classes), schema.sha256, "simulated",
-        users=len(np.unique(windows["records"].users)), per_user=schema.user.per_user, friends=friends,
-    )  # fmt: skip
-    return Data(facts, _batches(records, windows["records"].users), holdout, records, windows)
-
-
-def _encoded(found: Windows, schema: Any) -> Encoded:
-    parts = [encode(batch, schema) for batch in behaviour.batches(found)]
-    x, y, valid = (np.concatenate([getattr(part, name) for part in parts]) for name in ("x", "y", "valid"))
-    return Encoded(x, y, valid)
-
-
-def _batches(records: Encoded, users: NDArray[np.int64]) -> list[Any]:
-    def part(start: int) -> Any:
-        few = slice(start, start + ROWS)
-        return pack(Encoded(records.x[few].copy(), records.y[few].copy(), records.valid[few].copy()), user=users[few])
-
-    return [part(start) for start in range(0, len(records.y), ROWS)]
-
-
-def last_days(data: Data, days: int) -> Data:
-    """The last so many time points of the training records, and bounds that fit them."""
-    points = np.unique(data.windows["records"].point)[-days:]
-    chosen = np.isin(data.windows["records"].point, points)
-    assert data.facts.friends is not None
-    slots = data.facts.friends["slots"]
-    records = Encoded(data.records.x[chosen], data.records.y[chosen], data.records.valid[chosen])
-    facts = replace(data.facts, n=len(records.y), per_user=days, friends={"slots": slots, "appearances": days * slots})
-    windows = {**data.windows, "records": data.windows["records"].only(chosen)}
-    return Data(facts, _batches(records, windows["records"].users), data.holdout, records, windows)
 
 
 def measure(data: Data, reading: str, unit: str, epsilon: float, key: int) -> tuple[float, float]:
@@ -143,7 +74,7 @@ def cell(data: Data, task: str, reading: str, unit: str, epsilon: float, keys: i
         "simulated": True,
         "task": task,
         "mechanism": READINGS[reading]["mechanism"],
-        "reading": f"{reading}, per {unit}",
+        "reading": f"{reading}, per {unit}, {data.facts.per_user} time points",
         "features": reading,
         "unit": unit,
         "epsilon": epsilon,
@@ -218,6 +149,8 @@ def wanted(task: str) -> list[dict[str, Any]]:
 
 def run(keys: int, only: str | None) -> None:
     """Measure what is missing; results are written as they come."""
+    if only is None:
+        _keep([], attack_law())
     for task in TASKS:
         missing = [one for one in wanted(task) if only in (None, one["features"]) and not _known(one)]
         lacks = not _known({"task": task, "baseline": "majority"})
@@ -238,18 +171,35 @@ def results() -> list[dict[str, Any]]:
     return rows
 
 
+def attack_law(epsilon: float = 1.0, trials: int = 200_000) -> list[dict[str, Any]]:
+    """What the best test sees of a user or record at the sensitivity bound, with the release's own noise."""
+    from stages import attack
+
+    found = []
+    for unit in ("record", "user"):
+        release = {"mechanism": "behaviour", "epsilon": epsilon, "unit": unit}
+        settings: dict[str, Any] = {"confidence": 0.95, "seed": 0, "sampler": "auto", "tick": lambda done, total: None}
+        params, schema = Params.model_validate({"release": release}), load_schema(ROOT / f"data/schemas/{DAILY}.yaml")
+        targets = attack.targets_of(params, facts_of(DAILY, schema, 59_690, 254))
+        findings = [attack.attack(target, trials=trials, **settings).to_json() for target in targets]
+        found.append({"mechanism": "behaviour", "epsilon": epsilon, "unit": unit, "options": {}, "noise_factor": 1.0, "findings": findings})
+    return found
+
+
 def _known(cell: dict[str, Any]) -> bool:
     return any(all(row.get(name) == value for name, value in cell.items()) for row in results())
 
 
-def _keep(rows: list[dict[str, Any]]) -> None:
+def _keep(rows: list[dict[str, Any]], attacks: list[dict[str, Any]] | None = None) -> None:
     """Add rows to the file; several benches may do so at the same time."""
     with locked(RESULTS.parent):
+        known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"runs": [], "attacks": []}
         order = sorted(
-            [*results(), *rows],
+            [*known["runs"], *rows],
             key=lambda row: (row["task"], row.get("features", ""), row.get("unit", ""), row["days"], row.get("epsilon", 0.0)),
         )
-        RESULTS.write_text(json.dumps({"simulated": True, "runs": order}, indent=1) + "\n")
+        document = {"simulated": True, "runs": order, "attacks": known.get("attacks", []) if attacks is None else attacks}
+        RESULTS.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def tune() -> None:
@@ -265,7 +215,7 @@ def tune() -> None:
 def main() -> None:
     """Measure, tune, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=["run", "page"], default="run")
+    parser.add_argument("what", nargs="?", choices=["run", "attack", "page"], default="run")
     parser.add_argument("--keys", type=int, default=KEYS)
     parser.add_argument("--only", choices=[*READINGS])
     parser.add_argument("--tune", action="store_true")
@@ -276,6 +226,8 @@ def main() -> None:
         from bench.behaviour_page import write
 
         write()
+    elif asked.what == "attack":
+        _keep([], attack_law())
     else:
         run(asked.keys, asked.only)
 

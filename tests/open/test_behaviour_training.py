@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from bench import behaviour_page
-from bench.behaviour import Data, cell, last_days, results
+from bench.behaviour import cell, results
+from bench.behaviour_data import Data, last_days
 from stages.boundary import manifest
 from stages.datasets.behaviour import daily
 from stages.datasets.simulation import simulate
