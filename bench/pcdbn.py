@@ -46,34 +46,39 @@ def keep(row: dict[str, Any]) -> None:
     print(row["dataset"], row["mechanism"], row["reading"], row["epsilon"], f"{100 * row['accuracy_mean']:.2f} %", flush=True)
 
 
-def sound(epsilons: list[float], keys: int, options: dict[str, Any]) -> None:
+def sound(epsilons: list[float], keys: int, readings: list[dict[str, Any]]) -> None:
     """`patch-moments` on MNIST, as it is shipped or with other layers; the row is kept after every key."""
-    for epsilon in epsilons:
-        for row in measure("mnist", epsilon, options, keys):
-            keep(row)
+    with tempfile.TemporaryDirectory(prefix="airlock-bench-") as folder:
+        for epsilon in epsilons:
+            for options in readings:
+                for row in measure(Path(folder), "mnist", epsilon, options, keys):
+                    keep(row)
 
 
-def measure(dataset: str, epsilon: float, options: dict[str, Any], keys: int) -> Iterator[dict[str, Any]]:
+def measure(folder: Path, dataset: str, epsilon: float, options: dict[str, Any], keys: int) -> Iterator[dict[str, Any]]:
     """Real releases, one for each noise key, each trained from and judged on the public test set: the row after every key."""
     from bench.pipeline import Pipeline
+    from stages.boundary import handles
     from stages.release.patch_moments import resolve
 
-    with tempfile.TemporaryDirectory(prefix="airlock-bench-") as folder:
-        pipeline = Pipeline(Path(folder), dataset)
-        params = pipeline.params(release={"mechanism": "patch-moments", "epsilon": epsilon, "options": options})
-        facts, runs = pipeline.seal(params), list[Any]()
-        layers = " and ".join(str(count) for count in resolve(params, facts).options.layers)
-        for key in range(keys):
-            runs.append(pipeline.run(params, noise=key))
-            yield {**summary(runs), "dataset": dataset, "epsilon": epsilon, "options": options, "records": facts.n} | {
-                "mechanism": "patch-moments",
-                "reading": f"sound; {layers} filters by contrastive divergence from released moments",
-                "features": "patches-1",
-                "claimed": None,
-                "delta": params.release.delta,
-                "neighbours": params.release.neighbours,
-                "paper_accuracy": PAPER.get(epsilon) if dataset == "mnist" else None,
-            }
+    sealed = (folder / "work/data/sealed").exists()
+    pipeline = Pipeline(folder, dataset)
+    params = pipeline.params(release={"mechanism": "patch-moments", "epsilon": epsilon, "options": options})
+    if sealed:
+        pipeline.facts = handles.public_facts(pipeline.workspace, params)
+    facts, runs = pipeline.facts if sealed else pipeline.seal(params), list[Any]()
+    layers = " and ".join(str(count) for count in resolve(params, facts).options.layers)
+    for key in range(keys):
+        runs.append(pipeline.run(params, noise=key))
+        yield {**summary(runs), "dataset": dataset, "epsilon": epsilon, "options": options, "records": facts.n} | {
+            "mechanism": "patch-moments",
+            "reading": f"sound; {layers} filters by contrastive divergence from released moments",
+            "features": "patches-1",
+            "claimed": None,
+            "delta": params.release.delta,
+            "neighbours": params.release.neighbours,
+            "paper_accuracy": PAPER.get(epsilon) if dataset == "mnist" else None,
+        }
 
 
 def summary(runs: list[Any]) -> dict[str, Any]:
@@ -95,13 +100,13 @@ def summary(runs: list[Any]) -> dict[str, Any]:
 def choose(keys: int) -> None:
     """The number of filters, on USPS: the largest mean accuracy; of equals the fewest filters."""
     found = []
-    for layers in GRID:
-        *_, row = measure("usps", CHOICE_EPSILON, {"layers": list(layers)}, keys)
-        found.append(
-            {"layers": list(layers), **{name: row[name] for name in ("accuracy_mean", "accuracy_std", "keys", "epsilon", "seconds")}}
-        )
-        print(found[-1], flush=True)
-        CHOICE.write_text(json.dumps({"choice": found, "dataset": "usps", "rule": choose.__doc__}, indent=1) + "\n")
+    with tempfile.TemporaryDirectory(prefix="airlock-bench-") as folder:
+        for layers in GRID:
+            *_, row = measure(Path(folder), "usps", CHOICE_EPSILON, {"layers": list(layers)}, keys)
+            named = {name: row[name] for name in ("accuracy_mean", "accuracy_std", "keys", "epsilon", "seconds")}
+            found.append({"layers": list(layers), **named})
+            print(found[-1], flush=True)
+            CHOICE.write_text(json.dumps({"choice": found, "dataset": "usps", "rule": choose.__doc__}, indent=1) + "\n")
 
 
 def readings(records: int, epochs: int, maps: list[int]) -> Iterator[dict[str, Any]]:
@@ -237,14 +242,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("sound", "published", "approximations", "choose"))
     parser.add_argument("--epsilon", type=float, action="append", help="of sound; more than once for several")
-    parser.add_argument("--layers", type=int, nargs="+", help="of sound: filters of each layer")
+    parser.add_argument(
+        "--layers", type=int, nargs="+", action="append", help="of sound: filters of each layer; more than once for several"
+    )
     parser.add_argument("--keys", type=int, default=3)
     parser.add_argument("--records", type=int, default=6000, help="of published")
     parser.add_argument("--maps", type=int, nargs=2, default=[32, 64], help="of published with noise on constants; the paper has 32 and 64")
     parser.add_argument("--epochs", type=int, default=300)
     asked = parser.parse_args()
     if asked.part == "sound":
-        sound(asked.epsilon or [0.5], asked.keys, {"layers": asked.layers} if asked.layers else {})
+        sound(asked.epsilon or [0.5], asked.keys, [{"layers": layers} for layers in asked.layers or []] or [{}])
     elif asked.part == "published":
         published(asked.records, asked.epochs, asked.maps)
     elif asked.part == "choose":
