@@ -2,6 +2,7 @@
 
     AIRLOCK_DATA_HOME=../shared/data python -m bench.neurons                    all cells, each in a process of its own: about 40 minutes
     python -m bench.neurons wdbc neuron-allocation --epsilon 0.5                some of them
+    python -m bench.neurons --attack                                            lower bounds, to bench/results/neuron-attacks.json
     python -m bench.neurons --draw                                              docs/papers/neurons.svg from the results
 
 A row is the mean over noise keys (and over the 10 folds of tables). `coefficients` is measured here where bench.accuracy does not have it
@@ -70,11 +71,12 @@ def main() -> None:
     parser.add_argument("mechanism", nargs="?")
     parser.add_argument("--epsilon", type=float)
     parser.add_argument("--reading", help="only readings that contain this")
+    parser.add_argument("--attack", action="store_true", help="only attack both mechanisms, with the shape of WDBC")
     parser.add_argument("--draw", action="store_true", help="only draw the picture")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     wanted = parser.parse_args()
-    if wanted.draw:
-        draw()
+    if wanted.draw or wanted.attack:
+        (draw if wanted.draw else attack_all)()
         return
     if wanted.cell:
         print(json.dumps(measure(json.loads(wanted.cell))))
@@ -143,6 +145,23 @@ def remember_features() -> None:
         return known[name].astype(np.float64)
 
     setattr(images, "hog", hog)  # noqa: B010
+
+
+def attack_all() -> None:
+    """Attack the perturbed neurons of the one (with WDBC's 114 neurons, the fewest of the three networks) and all sums of the other."""
+    from stages import attack
+    from stages.commands.attack import _add
+    from stages.params import Params
+    from stages.privacy.plan import Facts
+
+    facts = Facts("wdbc", True, "tabular", 512, 57, (30,), ("B", "M"), schema="", fingerprint="")
+    for name, trials in (("neuron-noise", 20_000), ("neuron-allocation", 200_000)):
+        for epsilon in (0.1, 0.5, 1.0):
+            params = Params.model_validate({"release": {"mechanism": name, "epsilon": epsilon}})
+            how: dict[str, Any] = {"trials": trials, "confidence": 0.95, "seed": 0, "sampler": "auto", "tick": lambda done, total: None}
+            verdicts = [attack.attack(target, **how) for target in attack.targets_of(params, facts)]
+            about = {"mechanism": name, "epsilon": epsilon, "neighbours": "zero-out", "options": {}, "noise_factor": 1.0}
+            _add(RESULTS.parent / "neuron-attacks.json", {**about, "findings": [verdict.to_json() for verdict in verdicts]})
 
 
 def draw() -> None:
