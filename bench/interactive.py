@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
 from bench.adlm import as_batches, read_mnist
@@ -240,7 +241,7 @@ def main() -> None:
 def _suits(options: dict[str, Any], wanted: list[str]) -> bool:
     """Set what is to be set, and tell whether the rest is as wanted."""
     for name, _, value in (one.partition(":=") for one in wanted if ":=" in one):
-        options[name] = value
+        options[name] = yaml.safe_load(value)
     return all(str(options.get(name, "")) == value for name, _, value in (one.partition("=") for one in wanted if ":=" not in one))
 
 
