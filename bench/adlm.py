@@ -105,7 +105,7 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
     seconds = round(time.monotonic() - start)
     curve = {f"epoch_{epoch}": found for epoch, found in enumerate(accuracies, 1)}
     return {
-        **_row(asked, params, plan),
+        **row_of(asked, params, plan),
         "accuracy": accuracies[-1],
         "curve": curve,
         "records": facts.n,
@@ -194,7 +194,7 @@ def _manifest(name: str, plan: Plan | None, details: dict[str, Any]) -> Manifest
     return Manifest("bench", name, 1, {}, "record", "zero-out", None, plan.proven if plan else nothing, 0, False, "", {}, details)
 
 
-def _row(asked: dict[str, Any], params: Params, plan: Plan | None) -> dict[str, Any]:
+def row_of(asked: dict[str, Any], params: Params, plan: Plan | None) -> dict[str, Any]:
     """What `airlock compare` shows; infinity is a word, for JSON has none."""
     name = asked["mechanism"]
     row = {"dataset": asked["dataset"], "mechanism": name, "options": asked["options"], "delta": params.release.delta}
