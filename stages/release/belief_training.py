@@ -1,7 +1,7 @@
 """`pcdbn` as its authors' code has it: noise on the constants of the polynomial, raw records in every step. For public data only.
 
-Each layer: contrastive divergence in which hidden and visible units are p(drive / Z), p the polynomial whose constants got Laplace noise,
-drawn once for the way up and once for the way down, scaled at run time by Delta / (epsilon * batch), Delta from the batch itself.
+Each layer: contrastive divergence in which hidden units are p(drive / Z), p the polynomial whose constants got Laplace noise, drawn once
+for the records and once for their reconstructions, scaled at run time by Delta / (epsilon * batch), Delta from the batch itself.
 Then back-propagation through the fully connected and the softmax layer. They see exact sigmoids of the raw records; one noise vector
 Lap(M (25 + 25^2/4) / (epsilon * batch)) a step is added to the 25 units of the whole batch, and labels are raw. Nothing finite is
 proven of any of this. Pooling follows the paper, where the code has strides of 2.
@@ -44,20 +44,20 @@ def train(
     rows = torch.nonzero(data.labels >= 0).flatten()
     order = torch.Generator().manual_seed(SEED)
     for depth, part in enumerate(recipe.parts[:-1]):
-        draws = [_noisy_constants(recipe, part, keyed, depth, way) for way in ("up", "down")]
+        draws = [_noisy_constants(recipe, part, keyed, depth, which) for which in ("data", "model")]
         pretrain(network, depth, data, rows, recipe, draws, order)
     curve = fine_tune(network, data, rows, recipe, keyed, order)
     tensors = {PREFIX + name: value.detach().numpy() for name, value in network.state_dict().items()}
     return tensors, {"network": recipe.network, "trained": True, "n": facts.n, "losses": curve}
 
 
-def _noisy_constants(recipe: Recipe, part: Part, keyed: Keyed, depth: int, way: str) -> Tensor:
+def _noisy_constants(recipe: Recipe, part: Part, keyed: Keyed, depth: int, which: str) -> Tensor:
     """Laplace draws of scale 1 / epsilon for every constant that is not zero, once for all steps.
 
     The code adds them to -5, 21, -35, 35 and 16, that is, before the factor 2^-5.
     """
     zeros = np.zeros(len(recipe.sigmoid.alphas), np.int64)
-    drawn = keyed.add(zeros, FINE / part.epsilon, release_pass=depth + 1, purpose=f"constants {way}")
+    drawn = keyed.add(zeros, FINE / part.epsilon, release_pass=depth + 1, purpose=f"constants {which}")
     return torch.from_numpy(drawn * (np.array(recipe.sigmoid.alphas) != 0) / (FINE * FACTOR))
 
 
@@ -75,18 +75,18 @@ def pretrain(
             for few in torch.split(rows[torch.randperm(len(rows), generator=order)], recipe.options.batch):
                 units = network.units(data.scaled(few), depth)
                 scale = code_delta(units, recipe.sigmoid) / len(few)
-                up, down = (_perturbed(recipe.sigmoid, one, scale) for one in draws)
-                step = contrast(machine, units, up, down)
+                first, second = (_perturbed(recipe.sigmoid, one, scale) for one in draws)
+                step = contrast(machine, units, first, second)
                 speed = step if speed is None else step.moved(speed, MOMENTUM)
                 machine = machine.moved(speed, recipe.options.pretraining_rate)
     network.set_machine(depth, machine)
 
 
-def contrast(machine: Machine, units: Tensor, up: Polynomial, down: Polynomial) -> Machine:
-    """One step of contrastive divergence with polynomials for both ways, per hidden position."""
-    hidden = up(boltzmann.normalise(machine.drive(units))).clamp(0, 1)
-    again = down(boltzmann.normalise(machine.answer(hidden))).clamp(0, 1)
-    found = up(boltzmann.normalise(machine.drive(again))).clamp(0, 1)
+def contrast(machine: Machine, units: Tensor, first: Polynomial, second: Polynomial) -> Machine:
+    """One step of contrastive divergence with polynomials for hidden units, of the records and of their reconstructions; per position."""
+    hidden = first(boltzmann.normalise(machine.drive(units))).clamp(0, 1)
+    again = torch.sigmoid(machine.answer(hidden))
+    found = second(boltzmann.normalise(machine.drive(again))).clamp(0, 1)
     gap = boltzmann.statistics(machine, units, hidden).moved(boltzmann.statistics(machine, again, found), -1.0)
     positions = hidden.shape[2] * hidden.shape[3]
     return Machine(gap.filters / positions, gap.hidden / positions, gap.visible / (again.shape[2] * again.shape[3]))
