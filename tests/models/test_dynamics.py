@@ -124,8 +124,8 @@ def test_training_finds_what_the_moments_say() -> None:
         assert (np.linalg.norm(filters @ leading, axis=1) > 0.9 * lengths).all()
         share = (np.linalg.norm(beside, axis=1) / lengths).max()
         assert share > 0.3 if together else share < 0.05
-        again = dynamics.train(moments, SMALL, 2)
-        assert torch.equal(again[0].filters, machine.filters) and torch.equal(again[1].social, dynamic.social)
+    again = dynamics.train(moments, SMALL, 2)
+    assert torch.equal(again[0].filters, machine.filters) and torch.equal(again[1].social, dynamic.social)
 
 
 def test_eta_is_cut_and_the_average_is_that_of_the_units() -> None:

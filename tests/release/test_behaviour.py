@@ -293,8 +293,8 @@ def test_no_attack_passes_the_proof_and_half_the_noise_is_noticed() -> None:
     quiet = {"confidence": 0.95, "seed": 0, "sampler": "auto", "tick": lambda done, total: None}
     for unit in ("record", "user"):
         asked = parameters(unit=unit)
-        sound = attack.attack(attack.targets_of(asked, FACTS)[0], trials=100_000, **quiet)
-        faulty = attack.attack(attack.targets_of(asked, FACTS, factor=0.5)[0], trials=100_000, **quiet)
+        sound = attack.attack(attack.targets_of(asked, FACTS)[0], trials=50_000, **quiet)
+        faulty = attack.attack(attack.targets_of(asked, FACTS, factor=0.5)[0], trials=50_000, **quiet)
         assert 0.6 < sound.finding.best <= sound.target.proven <= 1.0
         assert (sound.word, faulty.word) == ("within the proof", "refutes the proof")
 
@@ -317,8 +317,8 @@ def test_a_whole_user_cannot_be_seen_in_the_release(epsilon: float, seen: bool) 
             found.append(tensors["cross"].ravel().astype(float))
         return np.stack(found)
 
-    law = distinguishers.train(observe, runs=20, name="release", pair="a user, or none")
-    finding = attacks.measure(law, NumpySampler(0), trials=50, delta=1e-5, confidence=0.95, tick=lambda done, total: None)
+    law = distinguishers.train(observe, runs=12, name="release", pair="a user, or none")
+    finding = attacks.measure(law, NumpySampler(0), trials=30, delta=1e-5, confidence=0.95, tick=lambda done, total: None)
     assert finding.epsilon <= epsilon
     assert (finding.epsilon > 1.0) == seen
 
