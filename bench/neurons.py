@@ -3,7 +3,7 @@
     AIRLOCK_DATA_HOME=../shared/data python -m bench.neurons                    all cells, each in a process of its own: about 40 minutes
     python -m bench.neurons wdbc neuron-allocation --epsilon 0.5                some of them
     python -m bench.neurons --attack                                            lower bounds, to bench/results/neuron-attacks.json
-    python -m bench.neurons --draw                                              docs/papers/neurons.svg from the results
+    python -m bench.neurons --draw                                              picture and table of docs/errata/neuron-noise.md
 
 A row is the mean over noise keys (and over the 10 folds of tables). `coefficients` is measured here where bench.accuracy does not have it
 (epsilon 0.1 on tables). As published, training is shorter than the paper's: 1,000 steps instead of 300,000 on tables, 240 steps of 250
@@ -36,6 +36,7 @@ PUBLISHED = {
     "mnist": {"setting": "mnist", "epochs": 3, "iterations": 80, "batch": 250, "relevance_records": 500},
 }
 KEYS = 3
+PAGE, MARKS = Path(__file__).parents[1] / "docs/errata/neuron-noise.md", ("<!-- results -->", "<!-- end of results -->")
 PICTURE = Path(__file__).parents[1] / "docs/papers/neurons.svg"
 LINES = (
     ("neuron-noise", "algorithm", "#a8433b", "--"),
@@ -76,7 +77,7 @@ def main() -> None:
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     wanted = parser.parse_args()
     if wanted.draw or wanted.attack:
-        (draw if wanted.draw else attack_all)()
+        attack_all() if wanted.attack else draw(everything())
         return
     if wanted.cell:
         print(json.dumps(measure(json.loads(wanted.cell))))
@@ -164,16 +165,42 @@ def attack_all() -> None:
             _add(RESULTS.parent / "neuron-attacks.json", {**about, "findings": [verdict.to_json() for verdict in verdicts]})
 
 
-def draw() -> None:
-    """Accuracy against epsilon: what the paper says, the same mechanism here, and what is proven."""
+def everything() -> list[Cell]:
+    """The rows of this command, and those of `coefficients` that bench.accuracy has."""
+    others = json.loads((RESULTS.parent / "accuracy.json").read_text())
+    return [*json.loads(RESULTS.read_text()), *(row for row in others if row["mechanism"] == "coefficients" and row["epsilon"] <= 1)]
+
+
+def table(rows: list[Cell]) -> str:
+    """Accuracy by data set, mechanism and epsilon."""
+    lines = ["| data | mechanism, reading | proven | 0.1 | 0.5 | 1 |", "|---|---|---|---|---|---|"]
+    for dataset, paper in PAPER.items():
+        figures = {epsilon: f"{100 * value:.1f}" for epsilon, value in paper.items()}
+        lines.append(f"| {dataset} | the paper's figure | nothing | " + " | ".join(figures.get(one, "-") for one in (0.1, 0.5, 1.0)) + " |")
+        own = [row for row in rows if row["dataset"] == dataset]
+        for mechanism, reading in dict.fromkeys((row["mechanism"], row.get("reading") or "") for row in own):
+            found = {row["epsilon"]: row for row in own if (row["mechanism"], row.get("reading") or "") == (mechanism, reading)}
+            cells = [_cell(found[one]) if one in found else "not run" for one in (0.1, 0.5, 1.0)]
+            proven = "nothing" if mechanism == "neuron-noise" else "epsilon"
+            lines.append(f"| {dataset} | {f'{mechanism}, {reading}'.removesuffix(', ')} | {proven} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(row: Cell) -> str:
+    spread = f" ± {100 * row['accuracy_std']:.1f}" if row["keys"] > 1 else ""
+    return f"{100 * row['accuracy_mean']:.1f}{spread}"
+
+
+def draw(rows: list[Cell]) -> None:
+    """Accuracy against epsilon: what the paper says, the same mechanism here, and what is proven; and the page's table."""
+    before, rest = PAGE.read_text().split(MARKS[0])
+    PAGE.write_text(before + MARKS[0] + "\n" + table(rows) + "\n" + MARKS[1] + rest.split(MARKS[1])[1])
     import matplotlib as mpl
 
     mpl.use("svg")
     mpl.rcParams.update({"svg.hashsalt": "airlock", "svg.fonttype": "none", "font.size": 10})
     import matplotlib.pyplot as plt
 
-    others = json.loads((RESULTS.parent / "accuracy.json").read_text())
-    rows = [*json.loads(RESULTS.read_text()), *others]
     figure, panels = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
     for panel, (dataset, paper) in zip(panels, PAPER.items(), strict=True):
         panel.plot(sorted(paper), [100 * paper[epsilon] for epsilon in sorted(paper)], "k:", marker="x", label="paper (claimed epsilon)")
@@ -181,7 +208,7 @@ def draw() -> None:
             chosen = {
                 row["epsilon"]: row
                 for row in rows
-                if (row["dataset"], row["mechanism"]) == (dataset, mechanism) and word in (row.get("reading") or "") and row["epsilon"] <= 1
+                if (row["dataset"], row["mechanism"]) == (dataset, mechanism) and word in (row.get("reading") or "")
             }
             label = f"{mechanism}, {word}".removesuffix(", ")
             means = [100 * chosen[epsilon]["accuracy_mean"] for epsilon in sorted(chosen)]
