@@ -1,4 +1,4 @@
-"""The ablations are runs that can be made: each has its own name and options that the mechanisms know, and none is a stage of the project."""
+"""The ablations are runs that can be made: each has its own name and options that mechanisms know; none is a stage of the project."""
 
 from __future__ import annotations
 
