@@ -39,7 +39,7 @@ SETTINGS: dict[str, list[tuple[float, int, float, int]]] = {
         *((rate, batch, 1.0, 10) for batch, rates in ((512, (0.25, 0.5, 1.0, 2.0)), (2048, (2.0, 4.0))) for rate in rates),
     ],
     "dp-sgd linear, same features (opacus)": [
-        (rate, batch, clip, 5) for batch, clip, rate in product((1024, 4096), (0.1, 1.0), (1.0, 4.0, 16.0))
+        (rate, batch, clip, 5) for batch, clip, rate in product((1024, 4096), (0.1, 1.0), (4.0, 16.0, 64.0, 256.0))
     ],
 }
 SEEDS = 3
