@@ -85,7 +85,7 @@ def measure(folder: Path, dataset: str, epsilon: float, options: dict[str, Any],
         "paper_accuracy": PAPER.get(epsilon) if dataset == "mnist" else None,
     }
     rows = json.loads(ROWS.read_text()) if ROWS.exists() else []
-    row = next((one for one in rows if all(one.get(name) == about[name] for name in IDENTITY)), {})
+    row: dict[str, Any] = next((one for one in rows if all(one.get(name) == about[name] for name in IDENTITY)), {})
     for key in range(len(row.get("accuracies", [])), keys):
         row = {**about, **summary(row, pipeline.run(params, noise=key))}
         yield row
@@ -139,7 +139,7 @@ def readings(records: int, epochs: int, maps: list[int]) -> Iterator[dict[str, A
             yield {"epsilon": 0.5, "options": {**code, "approximation": name}}
 
 
-def published(records: int, epochs: int, maps: list[int]) -> None:
+def published(records: int, epochs: int, maps: list[int], preset: str | None) -> None:
     """Every reading once, on a part of MNIST; what is there already is not run again."""
     from bench.adlm import read_mnist
 
@@ -148,7 +148,7 @@ def published(records: int, epochs: int, maps: list[int]) -> None:
     rows = json.loads(ROWS.read_text()) if ROWS.exists() else []
     done = [(row.get("options"), row["epsilon"], row["records"]) for row in rows if row["mechanism"] == "pcdbn"]
     for asked in readings(records, epochs, maps):
-        if (asked["options"], asked["epsilon"], records) not in done:
+        if preset in (None, asked["options"]["preset"]) and (asked["options"], asked["epsilon"], records) not in done:
             keep(run(asked, train, test))
 
 
@@ -256,6 +256,7 @@ def main() -> None:
     parser.add_argument(
         "--layers", type=int, nargs="+", action="append", help="of sound: filters of each layer; more than once for several"
     )
+    parser.add_argument("--preset", help="of published: only this one")
     parser.add_argument("--keys", type=int, default=3)
     parser.add_argument("--records", type=int, default=6000, help="of published")
     parser.add_argument("--maps", type=int, nargs=2, default=[32, 64], help="of published with noise on constants; the paper has 32 and 64")
@@ -264,7 +265,7 @@ def main() -> None:
     if asked.part == "sound":
         sound(asked.epsilon or [0.5], asked.keys, [{"layers": layers} for layers in asked.layers or []] or [{}])
     elif asked.part == "published":
-        published(asked.records, asked.epochs, asked.maps)
+        published(asked.records, asked.epochs, asked.maps, asked.preset)
     elif asked.part == "choose":
         choose(asked.keys)
     else:
