@@ -74,7 +74,7 @@ def cell(data: Data, task: str, reading: str, unit: str, epsilon: float, keys: i
         "simulated": True,
         "task": task,
         "mechanism": READINGS[reading]["mechanism"],
-        "reading": f"{reading}, per {unit}, {data.facts.per_user} time points",
+        "reading": _reading(reading, unit, data.facts.per_user or 0),
         "features": reading,
         "unit": unit,
         "epsilon": epsilon,
@@ -88,6 +88,10 @@ def cell(data: Data, task: str, reading: str, unit: str, epsilon: float, keys: i
         "accuracy_std": statistics.stdev(accuracies) if keys > 1 else 0.0,
         "seconds": round((time.process_time() - start) / keys, 2),
     }
+
+
+def _reading(reading: str, unit: str, points: int) -> str:
+    return f"{reading}, per {unit}, {points} time points"
 
 
 def _guarantee(reading: str, epsilon: float, proven: float) -> dict[str, Any]:
