@@ -14,6 +14,8 @@ from stages.models.projection import eigen, spectral_radius
 from stages.models.rows import LIMIT
 
 Tensors = Mapping[str, NDArray[np.int64]]
+LARGE, LOW = 256, 9.0
+"""Size from which, and level of noise up to which, the spectrum is cleaned instead of damped by a ridge."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,26 @@ class Moments:
     def size(self) -> int:
         return len(self.values)
 
-    def damped(self, ridge: float) -> NDArray[np.float64]:
-        """Eigenvalues, negative ones (which can only be noise) set to zero, plus `ridge` times the noise's radius."""
-        damped: NDArray[np.float64] = np.maximum(self.values, 0.0) + ridge * self.radius
+    @property
+    def level(self) -> float:
+        """The noise's radius over n / size, the mean eigenvalue of the rows."""
+        return self.radius * self.size / self.n
+
+    def damped(self, ridge: float | None) -> NDArray[np.float64]:
+        """Eigenvalues, negative ones (which can only be noise) set to zero, plus `ridge` times the noise's radius; without one, cleaned."""
+        damped: NDArray[np.float64] = self.cleaned() if ridge is None else np.maximum(self.values, 0.0) + ridge * self.radius
         return damped
 
-    def solve(self, right: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
+    def cleaned(self) -> NDArray[np.float64]:
+        """Eigenvalues as they were before the noise, as far as can be told.
+
+        One that lies beyond the noise's radius r came from (v + sqrt(v^2 - r^2)) / 2 (Benaych-Georges and Nadakuditi 2011). Of what lies
+        within nothing can be told but that it was below r / 2, where the formula ends.
+        """
+        squares: NDArray[np.float64] = np.maximum(self.values**2 - self.radius**2, 0.0)
+        return (np.maximum(self.values, self.radius) + np.sqrt(np.where(self.values > 0, squares, 0.0))) / 2
+
+    def solve(self, right: NDArray[np.float64], ridge: float | None) -> NDArray[np.float64]:
         """(G + ridge r)^-1 right."""
         solved: NDArray[np.float64] = (self.vectors / self.damped(ridge)) @ (self.vectors.T @ right)
         return solved
@@ -64,16 +80,22 @@ def choose_ridge(moments: Moments, wanted: float | str) -> float:
     """
     if not isinstance(wanted, str):
         return wanted
-    level = moments.radius * moments.size / moments.n
-    return min(0.5, max(0.1, 0.45 - 0.1 * math.log(level)))
+    return min(0.5, max(0.1, 0.45 - 0.1 * math.log(moments.level)))
 
 
-def closed_form(moments: Moments, ridge: float) -> NDArray[np.float64]:
+def choose_damping(moments: Moments, wanted: float | str) -> float | None:
+    """A ridge, or None to clean the spectrum: where it is large (cleaning rests on that) and noise does not cover all of it."""
+    if wanted == "auto" and moments.size >= LARGE and moments.level <= LOW:
+        return None
+    return choose_ridge(moments, wanted)
+
+
+def closed_form(moments: Moments, ridge: float | None) -> NDArray[np.float64]:
     """The minimiser of the released degree-2 loss: W = (G + ridge r)^-1 B."""
     return moments.solve(moments.cross, ridge)
 
 
-def loss(moments: Moments, weights: NDArray[np.float64], ridge: float) -> float:
+def loss(moments: Moments, weights: NDArray[np.float64], ridge: float | None) -> float:
     """The damped degree-2 loss per record: tr(W^T (G + ridge r) W) / 2n - <B, W> / n."""
     turned = moments.vectors.T @ weights
     quadratic = float((turned * turned * moments.damped(ridge)[:, None]).sum())

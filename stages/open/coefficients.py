@@ -11,7 +11,7 @@ import numpy as np
 from stages.boundary.manifest import Manifest
 from stages.errors import ParamsError
 from stages.models.model import Layers, Model
-from stages.models.moments import Tensors, choose_ridge, closed_form, loss, moments_of
+from stages.models.moments import Tensors, choose_damping, closed_form, loss, moments_of
 from stages.models.projection import steps_of
 from stages.open.train import Trained
 from stages.params import TrainParams
@@ -25,10 +25,10 @@ def train(params: TrainParams, release: Manifest, tensors: Tensors, *, checkpoin
 
 def head(
     params: TrainParams, release: Manifest, tensors: Tensors, *, checkpoint: Path | None = None
-) -> tuple[Layers, Sequence[tuple[int, float]], float]:
-    """The layers on top of the released rows, the learning curve, and how strongly the noise was damped."""
+) -> tuple[Layers, Sequence[tuple[int, float]], float | None]:
+    """The layers on top of the released rows, the learning curve, and the ridge (None: the spectrum was cleaned)."""
     moments = moments_of(tensors, release.details, release.details["data"]["n"])
-    ridge = choose_ridge(moments, params.ridge)
+    ridge = choose_damping(moments, params.ridge)
     if params.method == "closed-form":
         if params.head != "linear":
             raise ParamsError("params.yaml: train.head mlp has no closed form: set train.method to sgd")

@@ -29,14 +29,14 @@ CHECKPOINT_EPOCHS = 50
 
 
 def descend(
-    params: TrainParams, moments: Moments, ridge: float, *, checkpoint: Path | None = None
+    params: TrainParams, moments: Moments, ridge: float | None, *, checkpoint: Path | None = None
 ) -> tuple[Layers, list[tuple[int, float]]]:
     """Train the head that `params` names; return its layers and its learning curve.
 
     Args:
         params: head, epochs, learning rate, batch, seed, device.
         moments: the release.
-        ridge: how strongly its covariance is damped.
+        ridge: how strongly its covariance is damped (models/moments.py).
         checkpoint: a folder in which progress is kept, and from which an interrupted run of the same training goes on.
     """
     import torch
@@ -67,7 +67,7 @@ def _network(params: TrainParams, size: int, classes: int) -> torch.nn.Sequentia
 class _Sampler:
     """Draws rows and labels from the released model. Means are damped as the closed form damps them, labels are balanced."""
 
-    def __init__(self, moments: Moments, ridge: float, device: str) -> None:
+    def __init__(self, moments: Moments, ridge: float | None, device: str) -> None:
         import torch
 
         damped = moments.damped(ridge)
@@ -105,7 +105,7 @@ def _layers(network: Any) -> list[tuple[NDArray[np.float64], NDArray[np.float64]
     return [(layer.weight.detach().cpu().numpy().T.copy(), layer.bias.detach().cpu().numpy().copy()) for layer in dense]
 
 
-def _identity(params: TrainParams, moments: Moments, ridge: float) -> str:
+def _identity(params: TrainParams, moments: Moments, ridge: float | None) -> str:
     """A checkpoint belongs to one training of one release; the number of epochs may grow."""
     named = params.model_dump(exclude={"epochs", "device"})
     content = json.dumps([named, ridge, moments.n], sort_keys=True).encode() + moments.cross.tobytes() + moments.values.tobytes()

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stages.boundary import manifest
 from stages.boundary.manifest import Manifest
 from stages.errors import InputError, ParamsError
-from stages.models.moments import choose_ridge, closed_form, loss, moments_of
+from stages.models.moments import Moments, choose_damping, choose_ridge, closed_form, loss, moments_of
 from stages.open import coefficients, coefficients_iterated
 from stages.open.evaluate import judge
 from stages.params import Params, TrainParams
@@ -155,3 +156,30 @@ def test_judging_counts_right_and_wrong(tmp_path: Path) -> None:
     assert metrics["accuracy"] == np.mean(predicted[known] == Y[known])
     assert confusion[0, 1] == np.sum((Y == 0) & (predicted == 1) & known)
     assert metrics["recall"]["class 2"] == pytest.approx(np.mean(predicted[known & (Y == 2)] == 2))
+
+
+def planted(size: int, noise: float, seed: int = 0) -> tuple[NDArray[np.float64], Moments]:
+    """Ten strong directions and many weak ones, under symmetric noise whose spectrum ends at `noise`."""
+    generator = np.random.default_rng(seed)
+    true = np.concatenate([np.full(size - 10, 0.05 * noise), np.linspace(1.0, 6.0, 10) * noise])
+    turn = np.linalg.qr(generator.normal(size=(size, size)))[0]
+    upper = np.triu(generator.normal(size=(size, size)), 1)
+    rough = (upper + upper.T + np.diag(generator.normal(size=size)) * np.sqrt(2)) * noise / (2 * np.sqrt(size))
+    values, vectors = np.linalg.eigh((turn * true) @ turn.T + rough)
+    return true, Moments(values, vectors, np.zeros((size, 2)), noise, size)
+
+
+def test_cleaning_finds_what_lies_beyond_the_noise() -> None:
+    true, moments = planted(400, 3.0)
+    cleaned = moments.damped(None)
+    strong = true[-9:]
+    assert np.abs(cleaned[-9:] - strong).max() < 0.06 * strong.max()
+    assert np.abs(cleaned[-9:] - strong).mean() < 0.5 * np.abs(moments.values[-9:] - strong).mean()
+    assert (cleaned[:300] == moments.radius / 2).all()
+
+
+@pytest.mark.parametrize(("size", "level", "cleans"), [(400, 5.0, True), (400, 30.0, False), (31, 5.0, False)])
+def test_a_spectrum_is_cleaned_where_it_is_large_and_seen(size: int, level: float, cleans: bool) -> None:
+    moments = Moments(np.ones(size), np.eye(size), np.zeros((size, 2)), radius=level, n=size)
+    assert (choose_damping(moments, "auto") is None) is cleans
+    assert choose_damping(moments, 0.3) == 0.3
