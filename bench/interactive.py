@@ -18,7 +18,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,11 @@ def read_cifar(train: bool) -> Images:
     return images, table["label"].to_numpy().astype(np.int32)
 
 
-READERS = {"mnist": lambda train: read_mnist("train" if train else "t10k"), "usps": read_usps, "cifar10-jpeg": read_cifar}
+READERS: dict[str, Callable[[bool], Images]] = {
+    "mnist": lambda train: read_mnist("train" if train else "t10k"),
+    "usps": read_usps,
+    "cifar10-jpeg": read_cifar,
+}
 
 
 def cells() -> Iterator[dict[str, Any]]:

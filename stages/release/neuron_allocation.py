@@ -4,10 +4,10 @@
     pass p + 1   contribution ratios: of every record a point of the simplex over the neurons, by layer-wise relevance propagation
     pass p + 2   Gram matrix and cross moments of the neurons, clipped in an ellipsoid whose axes follow the released ratios
 
-A head is then trained without data, for as long as one likes: the number of passes is fixed. Rows have norm at most 1 in every pass, whatever the network and the axes are, and ratios have L1 norm
-at most 1: sensitivities are those of `coefficients`, and 1 (zero-out) or sqrt 2 (replace-one) for the ratios; all sums are Gaussian and
-share one budget (docs/mechanism.md, Theorem 5). `direction` says who gets less noise: important neurons, the others, or nobody; the
-price is the same.
+A head is then trained without data, for as long as one likes: the number of passes is fixed. Rows have norm at most 1 in every pass,
+whatever the network and the axes are, and ratios have L1 norm at most 1: sensitivities are those of `coefficients`, and 1 (zero-out) or
+sqrt 2 (replace-one) for the ratios; all sums are Gaussian and share one budget (docs/mechanism.md, Theorem 5). `direction` says who gets
+less noise: important neurons, the others, or nobody; the price is the same.
 """
 
 from __future__ import annotations
