@@ -88,6 +88,7 @@ def measure(folder: Path, size: int) -> dict[str, Any]:
     model = Model(details["features"], "tabular", (COLUMNS,), facts.labels, steps, [(weights, np.zeros(CLASSES))])
     x, y = synthetic(10_000, np.random.default_rng(1))
     return {
+        "cost": True,
         "dataset": f"synthetic, {size} records",
         "records": size,
         "mechanism": "coefficients",
@@ -122,7 +123,7 @@ def gram_speed(width: int = 1029, rows: int = 1024, chunks: int = 40) -> dict[st
     plain = 4 * 2 * 2048**3 / (time.perf_counter() - start)
     empty = {"epsilon": None, "delta": None, "neighbours": "none", "passes": 0, "accuracy_mean": 0.0, "accuracy_std": 0.0}
     speeds = {"gram_gflops": ours / 1e9, "matmul_gflops": plain / 1e9, "gram_fraction": ours / plain}
-    return {"dataset": "speed", "mechanism": "gram", **empty, "seconds": 0.0, "peak_memory_mb": 0.0, **speeds}
+    return {"cost": True, "dataset": "speed", "mechanism": "gram", **empty, "seconds": 0.0, "peak_memory_mb": 0.0, **speeds}
 
 
 def draw(rows: list[dict[str, Any]]) -> None:

@@ -46,8 +46,22 @@ def page() -> str:
     for name, title in sections.items():
         file = RESULTS / f"{name}.json"
         if file.exists():
-            parts += [title, "", table(json.loads(file.read_text())), ""]
+            rows = json.loads(file.read_text())
+            parts += [title, "", table(rows), ""]
+            parts += [beside(rows), ""] if name == "comparison" else []
+            parts += ["![Seconds and memory against the number of records](scaling.svg)", ""] if name == "scaling" else []
     return "\n".join(parts)
+
+
+def beside(rows: list[dict[str, Any]]) -> str:
+    """Each private mechanism against the convolutional network of the same run."""
+    peer = next(row for row in rows if row["mechanism"] == "dp-sgd cnn (opacus)")
+    lines = []
+    for row in rows:
+        if row["epsilon"] == peer["epsilon"] and row is not peer:
+            points, share = 100 * (row["accuracy_mean"] - peer["accuracy_mean"]), peer["seconds"] / row["seconds"]
+            lines.append(f"- {row['mechanism']}: {points:+.2f} points against that network, in 1/{share:.1f} of its time.")
+    return "\n".join(lines)
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -139,7 +139,8 @@ def _attacks(documents: list[Any]) -> Findings:
 
 def _runs(document: Any) -> Iterable[Mapping[str, Any]]:
     rows = document.get("runs", []) if isinstance(document, dict) else document
-    return [row for row in rows if isinstance(row, dict) and "mechanism" in row and "dataset" in row]
+    # Rows that measure cost alone (bench/scaling.py) are no comparison.
+    return [row for row in rows if isinstance(row, dict) and "mechanism" in row and "dataset" in row and not row.get("cost")]
 
 
 def _row(run: Mapping[str, Any], found: Findings) -> Row:
@@ -180,6 +181,7 @@ def attacked(run: Mapping[str, Any], found: Findings) -> tuple[float | None, flo
         finding
         for one in found
         if one["mechanism"] == run["mechanism"] and one["epsilon"] == run.get("epsilon") and one.get("noise_factor", 1.0) == 1.0
+        if one.get("unit", "record") == run.get("unit", "record")
         if all(options.get(name) == value for name, value in one.get("options", {}).items())
         for finding in one["findings"]
     ]
