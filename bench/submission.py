@@ -47,8 +47,8 @@ ROWS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("optimized-noise", {"preset": "paper-mnist", "epochs": 3}),
         ("dp-mac", {"preset": "authors-mnist", "epochs": 3}),
         ("adlm", {"preset": "paper-literal"}),
-        ("pcdbn", {"preset": "authors-code", "epochs": 20, "pretraining_epochs": 2}),
-        ("neuron-noise", {"setting": "mnist", "epochs": 3}),
+        ("pcdbn", {"preset": "authors-code", "maps": [8, 8], "epochs": 5, "pretraining_epochs": 1}),
+        ("neuron-noise", {"setting": "mnist", "epochs": 1}),
     ],
 }
 TRAINING = {"adlm": {"epochs": 3}}
