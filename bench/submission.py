@@ -46,12 +46,12 @@ ROWS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("ellipsoid-noise", {"epochs": 3}),
         ("optimized-noise", {"preset": "paper-mnist", "epochs": 3}),
         ("dp-mac", {"preset": "authors-mnist", "epochs": 3}),
-        ("adlm", {"preset": "paper-literal"}),
+        ("adlm", {"preset": "paper-literal", "pretraining_epochs": 1}),
         ("pcdbn", {"preset": "authors-code", "maps": [8, 8], "epochs": 5, "pretraining_epochs": 1}),
         ("neuron-noise", {"setting": "mnist", "epochs": 1}),
     ],
 }
-TRAINING = {"adlm": {"epochs": 3}}
+TRAINING = {"adlm": {"epochs": 1}}
 
 
 @dataclass(frozen=True)
