@@ -47,7 +47,8 @@ class Visit:
             {
                 "stage": self.stage,
                 "module": self.module,
-                "params": self.params.model_dump(mode="json"),
+                # What params.yaml says and no more: code of another version, from a bundle, has its own defaults.
+                "params": self.params.model_dump(mode="json", exclude_unset=True),
                 "facts": self.facts,
                 "keys": {name: base64.b64encode(key).decode() for name, key in self.keys.items()},
                 "paths": {name: str(path) for name, path in self.paths.items()},

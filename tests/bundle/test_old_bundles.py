@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,15 @@ def test_a_bundle_of_every_format_verifies(number: int) -> None:
     verdict = verify(DATA / f"bundle-v{number}.zip", Options(quick=True))
     assert verdict.problems == [] and verdict.facts["format"] == number
     assert len(verdict.guarantees) == 9
+
+
+def test_stages_of_an_old_bundle_run_again_with_their_own_code(tmp_path: Path) -> None:
+    with zipfile.ZipFile(DATA / "bundle-v1.zip") as collection:
+        first = min(name for name in collection.namelist() if name.startswith("runs/"))
+        (tmp_path / "run.zip").write_bytes(collection.read(first))
+    verdict = verify(tmp_path / "run.zip", Options())
+    assert verdict.problems == []
+    assert [one.stage for one in verdict.agreements] == ["train", "evaluate", "report"]
 
 
 def test_every_figure_of_the_worked_example_is_in_its_bundle() -> None:
