@@ -48,7 +48,6 @@ ROWS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("dp-mac", {"preset": "authors-mnist", "epochs": 3}),
         ("adlm", {"preset": "paper-literal", "pretraining_epochs": 1}),
         ("pcdbn", {"preset": "authors-code", "maps": [8, 8], "epochs": 5, "pretraining_epochs": 1}),
-        ("neuron-noise", {"setting": "mnist", "epochs": 1}),
     ],
 }
 TRAINING = {"adlm": {"epochs": 1}}
@@ -168,7 +167,8 @@ network, which runs every training again:
     airlock verify paper.zip --key {key}
 
 It is one run of each mechanism on one split, with few epochs for those that read the records at every step (see each row's
-options): it shows that figures can be checked, not which mechanism is better. For that see [benchmarks.md](benchmarks.md) and
+options): it shows that figures can be checked, not which mechanism is better. `pcdbn` and `patch-moments` are for images;
+`neuron-noise` on MNIST takes too long for an example (docs/papers.md has it). For that see [benchmarks.md](benchmarks.md) and
 [papers.md](papers.md). To make such a bundle of your own (other keys, so another split, other noise and other figures): the
 command in the first line, or [submissions.md](submissions.md) step by step.
 """

@@ -66,15 +66,18 @@ def _price(release: Release) -> float:
 
 
 def recompute(contents: Contents) -> list[Recomputed]:
-    """The epsilon of every release from its events; infinite where there are none."""
-    return [Recomputed(out, made.mechanism, made.proven, _epsilon(made.proven)) for out, made in contents.releases.items()]
+    """The epsilon of every release from its events; where there are none, infinite, or 0 if no record of the population was read."""
+    return [Recomputed(out, made.mechanism, made.proven, _epsilon(made)) for out, made in contents.releases.items()]
 
 
-def _epsilon(stated: Guarantee) -> float:
+def _epsilon(made: Manifest) -> float:
     from stages.privacy.accounting import epsilon
     from stages.privacy.events import from_json
 
-    return epsilon(from_json(dict(stated.event)), stated.delta, neighbours=stated.neighbours) if stated.event else math.inf
+    stated = made.proven
+    if not stated.event:
+        return 0.0 if made.passes == 0 else math.inf
+    return epsilon(from_json(dict(stated.event)), stated.delta, neighbours=stated.neighbours)
 
 
 def guarantee_problems(contents: Contents) -> Iterator[str]:
