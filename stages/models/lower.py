@@ -46,7 +46,7 @@ class Discriminant:
     n: int
 
     def moments(self) -> Moments:
-        """For training on samples (open/descent.py)."""
+        """For training on samples (models/descent.py)."""
         size = self.matrix.shape[1]
         return Moments(np.full(size, float(self.n)), np.eye(size), self.means.T * self.n / len(self.means), 0.0, self.n)
 

@@ -13,6 +13,7 @@ from stages.errors import ParamsError
 from stages.models.model import Layers, Model
 from stages.models.moments import Tensors, choose_damping, closed_form, loss, moments_of
 from stages.models.projection import steps_of
+from stages.open.checkpoints import Checkpoint
 from stages.open.train import Trained
 from stages.params import TrainParams
 
@@ -34,9 +35,9 @@ def head(
             raise ParamsError("params.yaml: train.head mlp has no closed form: set train.method to sgd")
         weights = closed_form(moments, ridge)
         return [(weights, np.zeros(weights.shape[1]))], [(0, loss(moments, weights, ridge))], ridge
-    from stages.open.descent import descend
+    from stages.models.descent import descend, identity
 
-    return *descend(params, moments, ridge, checkpoint=checkpoint), ridge
+    return *descend(params, moments, ridge, keeper=Checkpoint(checkpoint, identity(params, moments, ridge))), ridge
 
 
 def trained_of(

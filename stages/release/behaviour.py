@@ -103,15 +103,19 @@ class Recipe:
             "cross": self.size * self.classes,
         }
 
-    def bounds(self) -> dict[str, int]:
-        """The largest norm of a user's total, in grid units."""
+    def largest(self) -> dict[str, int]:
+        """What a user's total can have for a norm before it is cut, in grid units."""
         most = {
             "mean": LIMIT,
             "moments": self.layout.positions * LIMIT**2,
             "gram": LIMIT**2,
             "cross": math.isqrt(self.classes * (self.classes - 1) * LIMIT**2) + 1,
         }
-        return {purpose: math.ceil(self.caps[purpose] * self.per_user * most[purpose]) for purpose in self.shares}
+        return {purpose: self.per_user * most[purpose] for purpose in self.shares}
+
+    def bounds(self) -> dict[str, int]:
+        """The norm that a user's total is cut to."""
+        return {purpose: math.ceil(self.caps[purpose] * largest) for purpose, largest in self.largest().items()}
 
 
 def resolve(params: Params, facts: Facts) -> Recipe:
@@ -139,7 +143,7 @@ def resolve(params: Params, facts: Facts) -> Recipe:
         facts.per_user,
         facts.friends["appearances"],
     )
-    if facts.n * recipe.layout.positions * LIMIT**2 >= 2**63 or max(recipe.bounds().values()) >= LARGEST_TOTAL:
+    if facts.n * recipe.layout.positions * LIMIT**2 >= 2**63 or max(recipe.largest().values()) >= LARGEST_TOTAL:
         raise ParamsError("params.yaml: the sums of so many records would pass 64-bit integers: lower user.per_user in the schema")
     return recipe
 

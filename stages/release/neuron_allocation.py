@@ -137,8 +137,8 @@ def make(
 
 
 def train_lower(shape: Shape, told: dict[str, NDArray[np.int64]], teller: Teller, n: int) -> Lower:
-    """The hidden layer, from the first release alone, by the open room's own training: it has no other argument."""
-    from stages.open.descent import descend
+    """The hidden layer, from the first release alone, by the training that the open room uses: it has no other argument."""
+    from stages.models.descent import descend
 
     scales = {purpose: teller.details()[FIRST + purpose] for purpose in ("gram", "cross")}
     space = discriminant(moments_of(told, {"sums": scales}, n), scales["cross"]["scale"] / (LIMIT * shape.first.classes))

@@ -7,16 +7,15 @@ seed, so that a run that was resumed from a checkpoint ends in the same bytes as
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from hashlib import sha256
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stages.models.devices import choose_device
 from stages.models.model import Layers
-from stages.open.checkpoints import Checkpoint
 from stages.params import TrainParams
 
 if TYPE_CHECKING:
@@ -28,8 +27,18 @@ STEPS_AN_EPOCH = 4
 CHECKPOINT_EPOCHS = 50
 
 
+class Keeper(Protocol):
+    """Where progress is kept, for a run that may be interrupted (open/checkpoints.py)."""
+
+    def keep(self, network: Any, optimiser: Any, curve: Sequence[tuple[int, float]]) -> None:
+        """Keep it."""
+
+    def resume(self, network: Any, optimiser: Any, epochs: int) -> list[tuple[int, float]]:
+        """Put it back, and return the learning curve so far."""
+
+
 def descend(
-    params: TrainParams, moments: Moments, ridge: float | None, *, checkpoint: Path | None = None
+    params: TrainParams, moments: Moments, ridge: float | None, *, keeper: Keeper | None = None
 ) -> tuple[Layers, list[tuple[int, float]]]:
     """Train the head that `params` names; return its layers and its learning curve.
 
@@ -37,7 +46,7 @@ def descend(
         params: head, epochs, learning rate, batch, seed, device.
         moments: the release.
         ridge: how strongly its covariance is damped (models/moments.py).
-        checkpoint: a folder in which progress is kept, and from which an interrupted run of the same training goes on.
+        keeper: from which an interrupted run of the same training (`identity`) goes on.
     """
     import torch
 
@@ -46,12 +55,11 @@ def descend(
     network = _network(params, moments.size, moments.cross.shape[1]).double().to(device)
     optimiser = torch.optim.Adam(network.parameters(), lr=params.learning_rate)
     sampler = _Sampler(moments, ridge, device)
-    keeper = Checkpoint(checkpoint, _identity(params, moments, ridge))
-    curve = keeper.resume(network, optimiser, params.epochs)
+    curve = keeper.resume(network, optimiser, params.epochs) if keeper else []
     for epoch in range(len(curve), params.epochs):
         generator = torch.Generator().manual_seed(params.seed * 1_000_003 + epoch)
         curve.append((epoch + 1, _epoch(network, optimiser, sampler, params.batch, generator)))
-        if (epoch + 1) % CHECKPOINT_EPOCHS == 0:
+        if keeper and (epoch + 1) % CHECKPOINT_EPOCHS == 0:
             keeper.keep(network, optimiser, curve)
     return _layers(network), curve
 
@@ -105,7 +113,7 @@ def _layers(network: Any) -> list[tuple[NDArray[np.float64], NDArray[np.float64]
     return [(layer.weight.detach().cpu().numpy().T.copy(), layer.bias.detach().cpu().numpy().copy()) for layer in dense]
 
 
-def _identity(params: TrainParams, moments: Moments, ridge: float | None) -> str:
+def identity(params: TrainParams, moments: Moments, ridge: float | None) -> str:
     """A checkpoint belongs to one training of one release; the number of epochs may grow."""
     named = params.model_dump(exclude={"epochs", "device"})
     content = json.dumps([named, ridge, moments.n], sort_keys=True).encode() + moments.cross.tobytes() + moments.values.tobytes()
