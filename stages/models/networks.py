@@ -137,6 +137,13 @@ def opacus_cnn(shape: Shape, classes: int) -> Ordered:
     return Ordered(nn.Sequential(*convolutions, nn.Linear(width, 32), nn.ReLU(), nn.Linear(32, classes)))
 
 
+def six_convolutions(shape: Shape, classes: int) -> Ordered:
+    """Optimized noise's network for CIFAR-10, see stages/models/convolutions.py."""
+    from stages.models.convolutions import network
+
+    return network(shape, classes)
+
+
 def perceptron(shape: Shape, classes: int) -> Ordered:
     """One hidden layer of 64 units."""
     return Ordered(nn.Sequential(nn.Flatten(), nn.Linear(_size(shape), 64), nn.Tanh(), nn.Linear(64, classes)))
@@ -186,6 +193,7 @@ NETWORKS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "adlm": Adlm,
     "pretraining": pretraining,
     "opacus-cnn": opacus_cnn,
+    "six-convolutions": six_convolutions,
     "perceptron": perceptron,
     "linear": linear,
 }

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from stages.errors import ParamsError
+from stages.errors import InputError, ParamsError
 from stages.params import Params, Section, check
 from stages.privacy import accounting, calibration, events, noise
 from stages.privacy.guarantees import Guarantee, Neighbours
 from stages.privacy.plan import Facts, Plan
+from stages.release import lower_layers
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -48,9 +49,11 @@ class Options(Section):
         epochs: in expectation; steps = epochs * n / batch.
         batch: expected size of a sample; auto is n / 100, between 16 and 1024.
         clip: bound on the norm of a record's gradient.
+        lower: `raw` is for public data: see stages/release/lower_layers.py.
     """
 
-    model: Literal["auto", "opacus-cnn", "perceptron", "linear", "autoencoder"] = "auto"
+    model: Literal["auto", "opacus-cnn", "six-convolutions", "perceptron", "linear", "autoencoder"] = "auto"
+    lower: lower_layers.Lower = "private"
     epochs: float = Field(10, gt=0)
     batch: int | None = Field(None, ge=1)
     clip: float = Field(1.0, gt=0)
@@ -99,13 +102,20 @@ def resolve(params: Params, facts: Facts) -> tuple[str, Settings]:
     if params.release.unit != "record" or params.release.engine != "local":
         raise ParamsError("params.yaml: 'dp-sgd' offers release.unit record and release.engine local only")
     options = check(Options, params.release.options, "params.yaml: release.options")
-    if options.model == "opacus-cnn" and facts.kind != "image":
-        raise ParamsError("params.yaml: release.options.model 'opacus-cnn' is for images: use perceptron or linear")
-    model = {"auto": {"image": "opacus-cnn", "tabular": "linear"}[facts.kind], "autoencoder": AUTOENCODER}.get(options.model, options.model)
+    model = name_network(options.model, options.lower, facts)
     batch = min(options.batch or max(16, min(1024, facts.n // 100)), facts.n)
     rate, steps = batch / facts.n, max(1, round(options.epochs * facts.n / batch))
     release = params.release
     return model, calibrate(rate, steps, options.clip, options.learning_rate, release.epsilon, release.delta, release.neighbours, facts.n)
+
+
+def name_network(wanted: str, lower: lower_layers.Lower, facts: Facts) -> str:
+    """The network's name, for all mechanisms that are compared with this one."""
+    if wanted in lower_layers.CONVOLUTIONAL and facts.kind != "image":
+        raise ParamsError(f"params.yaml: release.options.model '{wanted}' is for images: use perceptron or linear")
+    model = {"auto": {"image": "opacus-cnn", "tabular": "linear"}[facts.kind], "autoencoder": AUTOENCODER}.get(wanted, wanted)
+    lower_layers.check_lower(lower, model)
+    return model
 
 
 @lru_cache(maxsize=64)
@@ -142,7 +152,13 @@ def plan(params: Params, facts: Facts) -> Plan:
         "clip": settings.clip,
         "learning_rate": settings.learning_rate,
     }
-    return Plan(NAME, VERSION, parameters, passes=settings.steps, proven=proven, interactive=True)
+    upper = Plan(NAME, VERSION, parameters, passes=settings.steps, proven=proven, interactive=True)
+    return lower_layers.price(upper, lower_of(params))
+
+
+def lower_of(params: Params) -> lower_layers.Lower:
+    """How the lower layers are trained."""
+    return check(Options, params.release.options, "params.yaml: release.options").lower
 
 
 def make(
@@ -153,7 +169,7 @@ def make(
 
     model, settings = resolve(params, facts)
     network = build(model, facts.shape, len(facts.labels), seed=SEED)
-    descend(network, load(reader, facts), settings, key=key, release_id=release_id)
+    descend(*lower_layers.fix(network, load(reader, facts), lower_of(params)), settings, key=key, release_id=release_id)
     tensors = {f"network.{name}": value.detach().numpy() for name, value in network.state_dict().items()}
     return tensors, {"network": model, "n": facts.n, "steps": settings.steps, "multiplier": settings.multiplier}
 
@@ -269,6 +285,7 @@ def targets(params: Params, facts: Facts, *, factor: float = 1.0, release: dict[
     from stages.privacy.attacks import Target
 
     priced = plan(params, facts).proven
-    assert priced.event is not None
+    if priced.event is None:
+        raise InputError(f"'{NAME}' has no known law to attack: {priced.reason}")
     law = laws.of_event(events.from_json(priced.event), name="all steps", neighbours=priced.neighbours, factor=factor)
     return [Target(law, None, priced.epsilon, priced.delta)]

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from stages.models.devices import choose_device
 from stages.params import Params, check
 from stages.privacy.plan import Facts, Plan
-from stages.release import dp_sgd, gradients, steps
+from stages.release import dp_sgd, gradients, lower_layers, steps
 from stages.release.steps import State
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def plan(params: Params, facts: Facts) -> Plan:
     release, sensitivity = params.release, f"L2 {settings.reach} a step, in units of the ellipsoid"
     proven = steps.proven(params, settings.event(), sensitivity=sensitivity, argument=ARGUMENT)
     parameters = {"epsilon": release.epsilon, "delta": release.delta, "network": model, "rate": settings.rate, "steps": settings.steps}
-    return Plan(NAME, VERSION, {**options.model_dump(mode="json"), **parameters}, settings.steps, proven, interactive=True)
+    parameters = {**options.model_dump(mode="json", exclude={"lower"}), **parameters}
+    return lower_layers.price(Plan(NAME, VERSION, parameters, settings.steps, proven, interactive=True), options.lower)
 
 
 class Learned(gradients.Noise):
@@ -111,7 +113,9 @@ def train(params: Params, facts: Facts, data: dp_sgd.Data, course: steps.Course)
     """Train, and release the last iterate."""
     model, settings, options = resolve(params, facts)
     schedule = gradients.Schedule(settings.rate, settings.steps, settings.batch, settings.learning_rate, options.device)
-    network = gradients.descend(gradients.network_of(model, facts), data, Learned(settings, options), schedule, course)
+    network = gradients.network_of(model, facts)
+    above, seen = lower_layers.fix(network, data, options.lower, choose_device(options.device, "release.options.device"))
+    gradients.descend(above, seen, Learned(settings, options), schedule, course)
     details = {"network": model, "n": facts.n, "steps": settings.steps, "multiplier": settings.multiplier}
     return gradients.tensors_of(network), details
 

@@ -16,6 +16,7 @@ isotropic readings are Poisson-sampled Gaussian steps and proven by privacy loss
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,11 +25,12 @@ import numpy as np
 from pydantic import Field
 
 from stages.errors import ParamsError
+from stages.models.devices import choose_device
 from stages.params import Params, Section, check
 from stages.privacy import minimax
 from stages.privacy.guarantees import Guarantee
 from stages.privacy.plan import Facts, Plan
-from stages.release import dp_sgd, gradients, steps
+from stages.release import dp_sgd, gradients, lower_layers, steps
 from stages.release.steps import State
 
 if TYPE_CHECKING:
@@ -45,13 +47,15 @@ class Options(Section):
     Attributes:
         solution, noise, order: see above; order null is infinity.
         batch: expected size of a sample, the paper's lot. clip: alpha.
+        lower: `raw` is the paper's way with CIFAR-10, for public data: see stages/release/lower_layers.py.
     """
 
     preset: Literal["paper-mnist", "paper-cifar10"] | None = None
     solution: Literal["isotropic", "alternating", "frozen"] = "isotropic"
     noise: Literal["lot", "average"] = "lot"
     order: float | None = Field(None, gt=0)
-    model: Literal["auto", "opacus-cnn", "perceptron", "linear"] = "auto"
+    model: Literal["auto", "opacus-cnn", "six-convolutions", "perceptron", "linear"] = "auto"
+    lower: lower_layers.Lower = "private"
     epochs: float | None = Field(None, gt=0)
     batch: int | None = Field(None, ge=1)
     clip: float | None = Field(None, gt=0)
@@ -106,7 +110,7 @@ def resolve(params: Params, facts: Facts) -> Recipe:
     steps.check_unit(params, NAME)
     given = check(Options, params.release.options, "params.yaml: release.options")
     options = given.model_copy(update={name: value for name, value in PRESETS[given.preset].items() if getattr(given, name) is None})
-    release, model = params.release, dp_sgd_model(options.model, facts)
+    release, model = params.release, dp_sgd.name_network(options.model, options.lower, facts)
     batch = min(options.batch or max(16, min(1024, facts.n // 100)), facts.n)
     rate, count = batch / facts.n, max(1, round((options.epochs or 1) * facts.n / batch))
     epsilon, delta = minimax.step_budget(release.epsilon, release.delta, rate=rate, steps=count)
@@ -118,21 +122,16 @@ def resolve(params: Params, facts: Facts) -> Recipe:
     return Recipe(options, model, schedule, options.clip or 1.0, bound, 2 if release.neighbours == "replace-one" else 1)
 
 
-def dp_sgd_model(wanted: str, facts: Facts) -> str:
-    """The network that dp-sgd would take, so that the two compare."""
-    if wanted == "opacus-cnn" and facts.kind != "image":
-        raise ParamsError("params.yaml: release.options.model 'opacus-cnn' is for images: use perceptron or linear")
-    return {"image": "opacus-cnn", "tabular": "linear"}[facts.kind] if wanted == "auto" else wanted
-
-
 def plan(params: Params, facts: Facts) -> Plan:
     """Claimed (Theorem 1) and proven guarantee of one reading."""
     recipe, release = resolve(params, facts), params.release
     claimed = Guarantee("claimed", "record", release.neighbours, release.epsilon, release.delta, argument="Xiang et al., Theorem 1")
-    parameters = {"epsilon": release.epsilon, "delta": release.delta, "network": recipe.model, **recipe.options.model_dump(mode="json")}
+    parameters = {"epsilon": release.epsilon, "delta": release.delta, "network": recipe.model}
+    parameters |= recipe.options.model_dump(mode="json", exclude={"lower"})
     reads = recipe.schedule.steps * (2 if recipe.flaw else 1)
     proven = _proven(recipe, params)
-    return Plan(NAME, VERSION, parameters, reads, proven, claimed, interactive=True, public_only=bool(recipe.flaw))
+    upper = Plan(NAME, VERSION, parameters, reads, proven, claimed, interactive=True, public_only=bool(recipe.flaw))
+    return lower_layers.price(upper, recipe.options.lower)
 
 
 def _proven(recipe: Recipe, params: Params) -> Guarantee:
@@ -172,16 +171,17 @@ class Published(gradients.Noise):
 def train(params: Params, facts: Facts, data: dp_sgd.Data, course: steps.Course) -> steps.Released:
     """Train as Algorithm 1 does, and release the last iterate."""
     recipe = resolve(params, facts)
+    network, device = gradients.network_of(recipe.model, facts), choose_device(recipe.options.device, "release.options.device")
+    above, seen = lower_layers.fix(network, data, recipe.options.lower, device)
     # The twin has no hooks for clipping.
-    network, twin = (gradients.network_of(recipe.model, facts) for _ in range(2))
-    way = Published(recipe)
+    twin, way = copy.deepcopy(above), Published(recipe)
 
     def peek() -> None:
         if recipe.flaw:
-            twin.to(next(network.parameters()).device).load_state_dict(network.state_dict())
-            way.weights = mean_gradient(twin, data)
+            twin.to(next(above.parameters()).device).load_state_dict(above.state_dict())
+            way.weights = mean_gradient(twin, seen)
 
-    gradients.descend(network, data, way, recipe.schedule, course, peek=peek)
+    gradients.descend(above, seen, way, recipe.schedule, course, peek=peek)
     details = {"network": recipe.model, "n": facts.n, "steps": recipe.schedule.steps, "multiplier": recipe.multiplier}
     return gradients.tensors_of(network), details
 
