@@ -104,8 +104,11 @@ class Adlm(nn.Module):
     def forward(self, records: Tensor) -> Tensor:
         """Scores of a batch of records in their encoded shape."""
         affine = self.first(channels_first(records))
+        # Adding the same to all, then pooling, is pooling, then adding, and the latter has less to do. Tables have no pooling.
+        pools = 1 if affine.ndim > 2 else 0
+        affine = self.body[:pools](affine)
         affine = affine + self.bias.reshape(1, -1, *[1] * (affine.ndim - 2))
-        scores: Tensor = self.outputs(self.last(self.body(affine)))
+        scores: Tensor = self.outputs(self.last(self.body[pools:](affine)))
         return scores
 
 

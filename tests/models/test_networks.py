@@ -51,3 +51,14 @@ def test_first_layer_of_adlm_has_only_the_perturbed_bias() -> None:
     assert network.first.bias is None
     assert network.bias.shape == (32,)
     assert "bias" not in dict(network.named_parameters())
+
+
+@pytest.mark.parametrize("shape", [(28, 28, 1), (32, 32, 3), (30,)])
+def test_the_perturbed_bias_is_added_to_the_affine_layer(shape: tuple[int, ...]) -> None:
+    """Wherever it is cheapest to add: the scores are those of adding it right after the first layer, to the bit."""
+    network = networks.Adlm(shape, 10)
+    network.bias.copy_(torch.randn(len(network.bias)) * 3)
+    records = torch.rand(5, *shape)
+    affine = network.first(networks.channels_first(records))
+    expected = network.outputs(network.last(network.body(affine + network.bias.reshape(1, -1, *[1] * (affine.ndim - 2)))))
+    assert torch.equal(network(records), expected)
