@@ -154,7 +154,7 @@ def load(folder: Path) -> tuple[tuple[NDArray[np.uint8], NDArray[np.int64]], tup
 
 
 def networks(name: str) -> tuple[Any, Any]:
-    """A fresh network and what turns images into its inputs: the CNN of Opacus' examples/mnist.py, or a linear layer on hog-1."""
+    """A fresh network and what turns images into its inputs: the CNN of Opacus' examples/mnist.py, or a linear layer on Airlock's features."""
     import torch
     from torch import nn
 
@@ -166,11 +166,12 @@ def networks(name: str) -> tuple[Any, Any]:
 
 
 def _rows(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    from stages.models.images import hog
+    from stages.models.features import DEFAULTS, feature_map
     from stages.models.rows import LIMIT
     from stages.release.records import bounded_map
 
-    parts = bounded_map(lambda start: (hog(images[start : start + 1024]) / LIMIT).astype(np.float32), range(0, len(images), 1024))
+    transform = feature_map(DEFAULTS["image"], "image", images.shape[1:]).transform
+    parts = bounded_map(lambda start: (transform(images[start : start + 1024]) / LIMIT).astype(np.float32), range(0, len(images), 1024))
     return np.concatenate(list(parts))
 
 

@@ -1,4 +1,4 @@
-"""Feature maps by name. A name carries a version: what `hog-1` computes never changes.
+"""Feature maps by name. A name carries a version: what `hog-2` computes never changes.
 
 Every map is data-independent and works record by record: encoded records in, integer rows of norm at most LIMIT out.
 """
@@ -18,8 +18,8 @@ from stages.errors import ParamsError
 from stages.models import images, tables
 from stages.models.rows import Rows, check
 
-DEFAULTS = {"image": "hog-1", "tabular": "tabular-2"}
-NAMES = ("hog-1", "gabor-1", "tabular-2", "cosine-WIDTH-1")
+DEFAULTS = {"image": "hog-2", "tabular": "tabular-2"}
+NAMES = ("hog-2", "hog-1", "gabor-1", "tabular-2", "cosine-WIDTH-1")
 COSINE = re.compile(r"cosine-(\d{1,5})-1")
 
 
@@ -59,8 +59,9 @@ def feature_map(name: str, kind: str, shape: tuple[int, ...]) -> FeatureMap:
     Raises:
         ParamsError: there is no such map for this kind of data.
     """
-    if kind == "image" and name == "hog-1":
-        return FeatureMap(name, images.cells(shape) * (shape[2] + 20), 0, True, images.hog)
+    if kind == "image" and name in ("hog-1", "hog-2"):
+        transform = {"hog-1": images.hog, "hog-2": images.hog_tents}[name]
+        return FeatureMap(name, images.cells(shape) * (shape[2] + 20), 0, True, transform)
     if kind == "image" and name == "gabor-1":
         return FeatureMap(name, images.cells(shape) * (shape[2] + 16), 0, True, images.gabor)
     if kind == "tabular" and name == "tabular-2":

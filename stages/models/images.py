@@ -1,8 +1,10 @@
 """Feature maps for images: fixed, public filters; nothing is learned and nothing depends on another record.
 
 `hog`: histograms of signed gradient orientations (Dalal and Triggs, CVPR 2005) with soft assignment relu(cos)^3, at two scales.
+`hog_tents`: the same, but what lies between two cells counts for both, by its distance: pooled under tents instead of boxes, a row
+changes little when a stroke moves a little, and the same signal has fewer directions in which it must be found among the noise.
 `gabor`: moduli of a quadrature Gabor bank at two scales, a first-order scattering transform (Bruna and Mallat 2013) with small filters.
-Both: cells of 4 x 4 pixels, square root, each channel standardised over the cells of the one image.
+All: cells of 4 x 4 pixels, square root, each channel standardised over the cells of the one image.
 
 Filters are integers small enough for exact float32 products, and responses are rounded down to integers before they are pooled, so
 that a row does not depend on how a library orders its sums.
@@ -20,7 +22,8 @@ from numpy.typing import NDArray
 from stages.models.rows import Rows, normalise
 
 Pixels = NDArray[np.float32]
-Bank = Callable[[Pixels, int], Pixels]
+Pooled = Callable[[Pixels], NDArray[np.floating]]
+"""From pixels to pooled responses of a bank of filters, one a cell."""
 
 CELL = 4
 SMALLEST_SIDE = 24
@@ -33,13 +36,28 @@ FINE, COARSE = 2**15, 2**13
 def hog(images: NDArray[np.uint8]) -> Rows:
     """Map (n, height, width, channels) to integer rows: mean colours, 12 fine and 8 coarse signed orientations in every cell."""
     return _in_batches(
-        images, lambda pixels, scale: _orientations(pixels, scale, 12), lambda pixels, scale: _orientations(pixels, scale, 8), 4
+        images,
+        lambda pixels: pool(_orientations(pixels, FINE, 12), CELL + 2, CELL, 1),
+        lambda halved: pool(_orientations(halved, COARSE, 8), 4, CELL // 2, 1),
+    )
+
+
+def hog_tents(images: NDArray[np.uint8]) -> Rows:
+    """`hog`, pooled under tents that reach 5 pixels from the middle of a cell (coarse: 6)."""
+    return _in_batches(
+        images,
+        lambda pixels: pool_tents(_orientations(pixels, FINE, 12), CELL, 5) / 16,
+        lambda halved: pool_tents(_orientations(halved, COARSE, 8), CELL // 2, 3) / 4,
     )
 
 
 def gabor(images: NDArray[np.uint8]) -> Rows:
     """Map (n, height, width, channels) to integer rows: mean colours, 8 fine and 8 coarse Gabor moduli in every cell."""
-    return _in_batches(images, _moduli, _moduli, 3)
+    return _in_batches(
+        images,
+        lambda pixels: pool(_moduli(pixels, FINE), CELL + 2, CELL, 1),
+        lambda halved: pool(_moduli(halved, COARSE), 3, CELL // 2, 1),
+    )
 
 
 def cells_down_and_across(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -57,20 +75,16 @@ def _enlarging(height: int, width: int) -> int:
     return math.ceil(SMALLEST_SIDE / min(height, width))
 
 
-def _in_batches(images: NDArray[np.uint8], fine: Bank, coarse: Bank, coarse_pool: int) -> Rows:
+def _in_batches(images: NDArray[np.uint8], fine: Pooled, coarse: Pooled) -> Rows:
     """A few images at a time: what one batch needs stays in the processor's cache."""
-    return np.concatenate([_features(images[start : start + BATCH], fine, coarse, coarse_pool) for start in range(0, len(images), BATCH)])
+    return np.concatenate([_features(images[start : start + BATCH], fine, coarse) for start in range(0, len(images), BATCH)])
 
 
-def _features(images: NDArray[np.uint8], fine: Bank, coarse: Bank, coarse_pool: int) -> Rows:
+def _features(images: NDArray[np.uint8], fine: Pooled, coarse: Pooled) -> Rows:
     pixels = prepare(images)
     halved = pool(pixels, 2, 2, 0)
-    channels = [
-        pool(opponent(pixels), CELL, CELL, 0) * np.float32(64),
-        pool(fine(pixels, FINE), CELL + 2, CELL, 1),
-        pool(coarse(halved, COARSE), coarse_pool, CELL // 2, 1),
-    ]
-    return standardise(np.concatenate(channels).astype(np.float64))
+    colours = pool(opponent(pixels), CELL, CELL, 0) * np.float32(64)
+    return standardise(np.concatenate([colours, fine(pixels), coarse(halved)]).astype(np.float64))
 
 
 def prepare(images: NDArray[np.uint8]) -> Pixels:
@@ -127,12 +141,30 @@ def pool(channels: Pixels, size: int, stride: int, padding: int) -> Pixels:
     return pooled
 
 
+def pool_tents(channels: Pixels, stride: int, reach: int) -> Rows:
+    """Weighted sums: `reach` less the distance to the middle of a cell, across and down.
+
+    Exact: weights are halves and sum to at most 25, so sums across stay below 2^24 halves in float32; those down are float64.
+    """
+    down, across = (_tents(length, stride, reach) for length in channels.shape[2:])
+    lines = (channels.reshape(-1, channels.shape[3]) @ across.T).reshape(*channels.shape[:3], -1)
+    pooled: Rows = down.astype(np.float64) @ lines.astype(np.float64)
+    return pooled
+
+
 @lru_cache
 def _windows(length: int, size: int, stride: int, padding: int) -> Pixels:
     """One row per window: ones where it lies. Windows reach over the edge by `padding`, where everything is zero."""
     starts = np.arange((length + 2 * padding - size) // stride + 1)[:, None] * stride - padding
     places = np.arange(length)[None]
     return ((places >= starts) & (places < starts + size)).astype(np.float32)
+
+
+@lru_cache
+def _tents(length: int, stride: int, reach: int) -> Pixels:
+    """One row per cell: `reach` at its middle, falling by 1 a pixel."""
+    middles = np.arange(length // stride)[:, None] * stride + (stride - 1) / 2
+    return np.maximum(reach - np.abs(np.arange(length)[None] - middles), 0).astype(np.float32)
 
 
 def standardise(pooled: Rows) -> Rows:

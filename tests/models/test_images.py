@@ -15,7 +15,7 @@ def noise(n: int, *shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (n, *shape), dtype=np.uint8)
 
 
-@pytest.mark.parametrize("name", ["hog-1", "gabor-1"])
+@pytest.mark.parametrize("name", ["hog-1", "hog-2", "gabor-1"])
 @pytest.mark.parametrize("shape", [(28, 28, 1), (16, 16, 1), (32, 32, 3), (5, 9, 1), (30, 33, 3)])
 def test_rows_are_whole_numbers_within_the_limit(name: str, shape: tuple[int, int, int]) -> None:
     made = feature_map(name, "image", shape)
@@ -26,7 +26,7 @@ def test_rows_are_whole_numbers_within_the_limit(name: str, shape: tuple[int, in
     assert (rows * rows).sum(axis=1).min() > 0.99 * LIMIT**2
 
 
-@pytest.mark.parametrize("transform", [images.hog, images.gabor])
+@pytest.mark.parametrize("transform", [images.hog, images.hog_tents, images.gabor])
 def test_a_row_does_not_depend_on_the_batch(transform) -> None:
     pictures = noise(150, 28, 28, 1)
     rows = transform(pictures)
@@ -35,7 +35,7 @@ def test_a_row_does_not_depend_on_the_batch(transform) -> None:
     assert np.array_equal(np.concatenate([transform(pictures[start : start + 7]) for start in range(0, 150, 7)]), rows)
 
 
-@pytest.mark.parametrize("transform", [images.hog, images.gabor])
+@pytest.mark.parametrize("transform", [images.hog, images.hog_tents, images.gabor])
 def test_a_blank_image_has_no_features_and_a_changed_pixel_does(transform) -> None:
     blank = np.zeros((2, 28, 28, 1), np.uint8)
     blank[1, 10, 10] = 200
@@ -45,7 +45,7 @@ def test_a_blank_image_has_no_features_and_a_changed_pixel_does(transform) -> No
 
 
 def test_null_records_are_rows_of_zeros() -> None:
-    made = feature_map("hog-1", "image", (28, 28, 1))
+    made = feature_map("hog-2", "image", (28, 28, 1))
     rows = made(noise(3, 28, 28, 1), np.array([1, 0, 1], np.uint8))
     assert not rows[1].any()
     assert rows[0].any()
@@ -75,6 +75,30 @@ def test_pooling_is_the_sum_over_windows() -> None:
     assert pooled.shape == (2, 3, 2, 3)
     assert pooled[1, 2, 1, 2] == padded[1, 2, 4:10, 8:14].sum()
     assert pooled[0, 0, 0, 0] == padded[0, 0, 0:6, 0:6].sum()
+
+
+def test_pooling_under_tents_is_exact_where_every_response_is_the_largest_possible() -> None:
+    """The weighted sum written again slowly, in quarters, with odd integers of nearly 2^18."""
+    channels = (2**18 - 1 - 2 * noise(1, 28, 28, 1, seed=5).astype(np.float32)).transpose(3, 0, 1, 2)
+    for stride, reach in ((4, 5), (2, 3)):
+        pooled = images.pool_tents(channels, stride, reach)
+        for row, column in ((0, 0), (3, 2), (28 // stride - 1, 1)):
+            total = 0
+            for y in range(28):
+                for x in range(28):
+                    down, across = (abs(2 * place - (2 * stride * cell + stride - 1)) for place, cell in ((y, row), (x, column)))
+                    total += max(2 * reach - down, 0) * max(2 * reach - across, 0) * int(channels[0, 0, y, x])
+            assert 4 * pooled[0, 0, row, column] == total
+
+
+def test_under_tents_a_stroke_that_moves_by_a_pixel_changes_its_row_less() -> None:
+    """Over a whole cell of places; a stroke that moves within a box changes nothing there, one that leaves it a lot."""
+    strokes = np.zeros((5, 28, 28, 1), np.uint8)
+    for index in range(5):
+        strokes[index, 6:22, 11 + index : 13 + index] = 255
+    moved = {transform: np.diff(transform(strokes) / LIMIT, axis=0) for transform in (images.hog, images.hog_tents)}
+    boxes, tents = ((rows * rows).sum() for rows in moved.values())
+    assert tents < boxes
 
 
 def test_a_rotated_edge_moves_to_the_rotated_orientation() -> None:

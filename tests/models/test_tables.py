@@ -41,5 +41,5 @@ def test_cosine_features_approximate_a_gaussian_kernel() -> None:
 
 def test_auto_is_the_schemas_map_or_the_kinds() -> None:
     assert choose("auto", "image", "gabor-1") == "gabor-1"
-    assert choose("auto", "image", None) == "hog-1"
+    assert choose("auto", "image", None) == "hog-2"
     assert choose("hog-1", "image", "gabor-1") == "hog-1"
