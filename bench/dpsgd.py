@@ -154,7 +154,7 @@ def load(folder: Path) -> tuple[tuple[NDArray[np.uint8], NDArray[np.int64]], tup
 
 
 def networks(name: str) -> tuple[Any, Any]:
-    """A fresh network and what turns images into its inputs: the CNN of Opacus' examples/mnist.py, or a linear layer on Airlock's features."""
+    """A fresh network and what turns images into its inputs: the CNN of Opacus' examples/mnist.py, or a linear layer on our features."""
     import torch
     from torch import nn
 
