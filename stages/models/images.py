@@ -164,7 +164,8 @@ def _windows(length: int, size: int, stride: int, padding: int) -> Pixels:
 def _tents(length: int, stride: int, reach: int) -> Pixels:
     """One row per cell: `reach` at its middle, falling by 1 a pixel."""
     middles = np.arange(length // stride)[:, None] * stride + (stride - 1) / 2
-    return np.maximum(reach - np.abs(np.arange(length)[None] - middles), 0).astype(np.float32)
+    tents: Pixels = np.maximum(reach - np.abs(np.arange(length)[None] - middles), 0).astype(np.float32)
+    return tents
 
 
 def standardise(pooled: Rows) -> Rows:

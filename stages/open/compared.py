@@ -9,6 +9,7 @@ from stages.comparison import HEADINGS, Row, attacked
 from stages.open.findings import Findings
 
 RELEASE = "release"
+ABLATION = "coefficients, relevance "
 
 
 def compared(findings: Findings) -> dict[str, Any] | None:
@@ -19,6 +20,17 @@ def compared(findings: Findings) -> dict[str, Any] | None:
     others = [row for row in published if row.dataset == findings.params.dataset]
     rows = [{"cells": _own(findings, others).cells(), "own": True}, *({"cells": row.cells(), "own": False} for row in others)]
     return {"headings": HEADINGS, "rows": rows, "others": len(others)}
+
+
+def ablated(findings: Findings) -> list[tuple[str, float, str, float]]:
+    """Whether relevance helped where it was tried: (data set, epsilon, way to spend that epsilon, accuracy), this data set's if any."""
+    rows = [Row.from_json(row) for row in findings.published.get("rows", []) if row["mechanism"].startswith(ABLATION)]
+    own = [row for row in rows if row.dataset == findings.params.dataset]
+    return [
+        (row.place, row.epsilon, row.mechanism.removeprefix(ABLATION), row.accuracy)
+        for row in own or rows
+        if row.epsilon is not None and row.accuracy is not None
+    ]
 
 
 def _own(findings: Findings, others: list[Row]) -> Row:

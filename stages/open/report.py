@@ -12,7 +12,7 @@ from markupsafe import Markup
 from stages.boundary.room import Room
 from stages.open import sections
 from stages.open.charts import number
-from stages.open.compared import compared
+from stages.open.compared import ablated, compared
 from stages.open.findings import Findings, gather
 
 HERE = Path(__file__).parent
@@ -43,6 +43,7 @@ def render(findings: Findings) -> str:
         relevance=sections.relevance(findings),
         curve=sections.curve(findings),
         comparison=compared(findings),
+        ablation=ablated(findings),
         parameters=list(sections.parameters(findings)),
         files=findings.files,
     )

@@ -243,3 +243,20 @@ def test_without_benchmarks_the_run_stands_alone(inputs: Inputs) -> None:
     text = words(inputs.page(dataset="wdbc"))
     assert "No benchmark on wdbc came with this program" in text
     assert "wdbc coefficients this run" in text
+
+
+def test_the_page_says_whether_relevance_helped_on_the_same_budget(inputs: Inputs) -> None:
+    ways = {"off": 0.956, "statistics identical": 0.955, "lrp adaptive": 0.953}
+    rows = [
+        {"dataset": "wdbc", "mechanism": f"coefficients, relevance {way}", "epsilon": 1.0, "accuracy": found} for way, found in ways.items()
+    ]
+    inputs.write("stages/comparison.json", {"rows": [*rows, {**rows[0], "dataset": "mnist", "accuracy": 0.97}], "attacks": []})
+    text = words(inputs.page(dataset="wdbc"))
+    assert "wdbc 1 off 95.60 % wdbc 1 statistics identical 95.50 % wdbc 1 lrp adaptive 95.30 %" in text
+    assert "mnist 1 off 97.00 %" not in text
+    assert "mnist 1 off 97.00 %" in words(inputs.page(dataset="clinic"))
+
+
+def test_without_an_ablation_there_is_no_table_of_it(inputs: Inputs) -> None:
+    inputs.write("stages/comparison.json", "{}")
+    assert "Does relevance help?" not in inputs.page(dataset="wdbc")
