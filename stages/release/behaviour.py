@@ -21,6 +21,7 @@ from stages.models.behaviour import FINE, Layout, PatchMap, RowMap, Scales, Unit
 from stages.models.rows import LIMIT
 from stages.params import Params, Section, check
 from stages.privacy import sensitivity
+from stages.privacy.noise import MAX_SCALE
 from stages.privacy.plan import Facts, Plan
 from stages.privacy.sums import LARGEST_TOTAL, cut_slack
 from stages.release.coefficients import records_per_unit
@@ -28,7 +29,7 @@ from stages.release.contributions import RowMaker, sum_records, sum_users
 from stages.release.queries import Query, Teller, guarantee, price
 from stages.release.records import Sums, Wanted
 
-NAME, VERSION = "behaviour", 1
+NAME, VERSION = "behaviour", 2
 ARGUMENT = "docs/behaviour.md: Theorem 1"
 # Constants below were chosen on simulations with other seeds than that of the data sets (bench/behaviour.py --tune).
 SHARES = {
@@ -41,6 +42,8 @@ CAPS = {"mean": 0.75, "moments": 0.5, "gram": 0.5, "cross": 0.3}
 MEAN_GAIN = 0.5
 SCALES = {"machine": Scales(1.0, 2.0, 0.25), "window": Scales(1.0, 0.0, 0.25)}
 INFLUENCE = {"record": 0.6, "user": 0.3}
+COARSE = 2**8
+"""Moments are released in units of so many squares of the grid: on the grid itself a user's noise would pass what can be drawn."""
 
 
 class Options(Section):
@@ -157,7 +160,9 @@ def queries(recipe: Recipe, params: Params) -> list[Query]:
         "gram": sensitivity.gram(LIMIT, neighbours=near),
         "cross": sensitivity.cross(LIMIT, labels="centred", classes=recipe.classes, neighbours=near),
     }
-    reached = record if recipe.unit == "record" else user_sensitivities(recipe, params)
+    reached = dict(record if recipe.unit == "record" else user_sensitivities(recipe, params))
+    if recipe.machine:
+        reached["moments"] = (reached["moments"] / COARSE + recipe.moments) * (1 + 2.0**-40)
     forms = {
         "mean": (1, "gaussian", sizes["mean"]),
         "moments": (2, "symmetric-gaussian", recipe.moments * (recipe.moments + 1) // 2),
@@ -192,6 +197,11 @@ def user_sensitivities(recipe: Recipe, params: Params) -> dict[str, float]:
     }
 
 
+def coarsen(total: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Two sums of p x p moments that are d apart are less than d / COARSE + p apart afterwards, for every entry is rounded down."""
+    return total // COARSE
+
+
 def influence_change(recipe: Recipe) -> float:
     """How far a slot that is emptied moves the influence in a row: |2 psi - 1| <= 1, one part of the slots; and one for truncating."""
     return recipe.scales.influence * LIMIT / recipe.layout.slots * (1 + 2.0**-40) + 1
@@ -212,7 +222,10 @@ def row_change(recipe: Recipe) -> float:
 def plan(params: Params, facts: Facts) -> Plan:
     """The price of a release, from parameters and public facts alone."""
     recipe = resolve(params, facts)
-    proven = guarantee(price(queries(recipe, params), params.release), params.release, argument=ARGUMENT)
+    priced = price(queries(recipe, params), params.release)
+    if max(one.scale for one in priced) > MAX_SCALE:
+        raise ParamsError("params.yaml: release.epsilon is too small for sums of so many records: raise it, or lower user.per_user")
+    proven = guarantee(priced, params.release, argument=ARGUMENT)
     parameters = {"epsilon": params.release.epsilon, "delta": params.release.delta, **recipe.options.model_dump(mode="json")}
     parameters |= {"scales": asdict(recipe.scales), "shares": recipe.shares, "caps": recipe.caps if recipe.unit == "user" else {}}
     parameters |= {"bounds": {"records": recipe.per_user, "appearances": recipe.appearances}} if recipe.unit == "user" else {}
@@ -232,7 +245,7 @@ def make(
     units = None
     if recipe.machine:
         moments = asked.sum(PatchMap(layout, centre, recipe.scales), Wanted({"moments": "gram"}))
-        units = units_of_moments(recipe, teller.tell("moments", moments["moments"]), facts.n)
+        units = units_of_moments(recipe, teller.tell("moments", coarsen(moments["moments"])), facts.n)
     rows = RowMap(layout, centre, recipe.scales, units)
     sums = asked.sum(rows, Wanted({"gram": "gram", "cross": "cross"}, recipe.classes))
     for purpose in ("gram", "cross"):
@@ -272,6 +285,6 @@ def units_of_moments(recipe: Recipe, moments: NDArray[np.int64], n: int) -> Unit
     from stages.models import dynamics
 
     layout = recipe.layout
-    covariance = moments / (float(LIMIT) ** 2 * n * layout.positions)
+    covariance = moments / (float(LIMIT) ** 2 / COARSE * n * layout.positions)
     machine, dynamic = dynamics.train(covariance, layout, recipe.options.groups)
     return dynamics.integers(machine, dynamic, layout, covariance, scales=recipe.scales, social=recipe.options.social)
