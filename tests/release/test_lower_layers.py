@@ -124,3 +124,10 @@ def test_all_mechanisms_stand_on_the_same_layers_and_learn(quick: None) -> None:
         lower.append({key: value for key, value in tensors.items() if value.ndim == 4})
     assert len(lower[0]) == 6
     assert all(np.array_equal(one[key], lower[0][key]) for one in lower[1:] for key in one)
+
+
+def test_pretraining_stays_on_its_device(quick: None) -> None:
+    # Nothing on `meta` can meet a tensor that is elsewhere: as on a GPU, but without one.
+    network = built()
+    lower_layers.pretrain(network, data_of(*images()), "meta")
+    assert all(parameter.device.type == "meta" for parameter in network.parameters())
