@@ -34,7 +34,6 @@ from stages.registry import mechanism
 KEY = bytes(32)
 ROWS = 1024
 NETWORK = Path("network.safetensors")
-PRETRAINING_RECORDS = 20_000
 # What Phan et al. report (Sec. IV); for CIFAR-10 only means over epsilon and figures are given: 77 % for AdLM, 71.1 % for DP-SGD.
 PAPER = {
     ("mnist", "adlm", 0.25): 0.902, ("mnist", "adlm", 0.5): 0.9366, ("mnist", "ilm", 0.25): 0.8846, ("mnist", "ilm", 0.5): 0.9239,
@@ -59,8 +58,8 @@ def as_batches(images: NDArray[np.uint8], labels: NDArray[np.int32]) -> list[pa.
     return [pack(encoded).slice(start, ROWS) for start in range(0, len(labels), ROWS)]
 
 
-def read_cifar(part: str) -> Images:
-    """Decoded JPEG images (lossy, unlike the original) and labels."""
+def read_cifar(part: str, most: int | None = None) -> Images:
+    """Decoded JPEG images (lossy, unlike the original) and labels; only the first ones where few are wanted."""
     import io
 
     import pyarrow.parquet as pq
@@ -71,7 +70,10 @@ def read_cifar(part: str) -> Images:
     return images, table["label"].to_numpy().astype(np.int32)
 
 
-READERS = {"mnist": read_mnist, "cifar10-jpeg": read_cifar}
+def read(dataset: str, part: str, most: int) -> Images:
+    """The first records of a part of a data set."""
+    images, labels = read_mnist(part) if dataset == "mnist" else read_cifar(part, most)
+    return images[:most], labels[:most]
 
 
 def _data_home() -> Path:
@@ -84,7 +86,7 @@ def pretrain(asked: dict[str, Any]) -> None:
 
     from stages.release import pretraining
 
-    facts, batches = _records({**asked, "records": min(asked["records"], PRETRAINING_RECORDS)})
+    facts, batches = _records(asked)
     options = {"network": "raw", "pretraining_epochs": asked["pretraining"]["epochs"]}
     params, recipe = _settled({**asked, "mechanism": "adlm", "options": options}, facts)
     save_file(pretraining.network(recipe, params, facts, batches, key=KEY, release_id="network").state_dict(), NETWORK)
@@ -99,15 +101,16 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
     tensors, details = _release(asked, facts, batches)
     data = {"kind": "image", "shape": list(facts.shape), "labels": list(facts.labels), "n": facts.n}
     release = _manifest(asked["mechanism"], plan, {**details, "data": data})
-    images, labels = READERS[asked["dataset"]]("t10k")
-    accuracies = _judge_epochs(params, release, tensors, (images[: asked["judged"]], labels[: asked["judged"]]))
-    Path("accuracy.csv").write_text("epoch,accuracy\n" + "".join(f"{epoch},{found:.4f}\n" for epoch, found in enumerate(accuracies, 1)))
+    test = read(asked["dataset"], "t10k", asked["judged"])
+    accuracies = _judge_epochs(params, release, tensors, test)
     seconds = round(time.monotonic() - start)
-    curve = {f"epoch_{epoch}": found for epoch, found in enumerate(accuracies, 1)}
+    row = row_of(asked, params, plan)
+    curve = {row["epochs"] - len(accuracies) + number: found for number, found in enumerate(accuracies, 1)}
+    Path("accuracy.csv").write_text("epoch,accuracy\n" + "".join(f"{epoch},{found:.4f}\n" for epoch, found in curve.items()))
     return {
-        **row_of(asked, params, plan),
+        **row,
         "accuracy": accuracies[-1],
-        "curve": curve,
+        "curve": {f"epoch_{epoch}": found for epoch, found in curve.items()},
         "records": facts.n,
         "judged": asked["judged"],
         "seconds": seconds,
@@ -115,7 +118,10 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _judge_epochs(params: Params, release: Manifest, tensors: dict[str, Any], test: Images) -> list[float]:
-    """Accuracy on the test set after each epoch: every training but the first goes on from the checkpoint of the one before."""
+    """Accuracy on the test set after each epoch: every training but the first goes on from the checkpoint of the one before.
+
+    An interactive mechanism is through with its epochs by now: its model is judged once.
+    """
     train = mechanism("adlm" if release.mechanism == "none" else release.mechanism, "open").train
     found = []
     with tempfile.TemporaryDirectory() as folder:
@@ -126,8 +132,7 @@ def _judge_epochs(params: Params, release: Manifest, tensors: dict[str, Any], te
 
 
 def _records(asked: dict[str, Any]) -> tuple[Facts, list[pa.RecordBatch]]:
-    images, labels = READERS[asked["dataset"]]("train")
-    images, labels = images[: asked["records"]], labels[: asked["records"]]
+    images, labels = read(asked["dataset"], "train", asked["records"])
     facts = Facts(asked["dataset"], True, "image", len(labels), 0, images.shape[1:], tuple("0123456789"), schema="", fingerprint="")
     return facts, as_batches(images, labels)
 
@@ -198,7 +203,9 @@ def row_of(asked: dict[str, Any], params: Params, plan: Plan | None) -> dict[str
     """What `airlock compare` shows; infinity is a word, for JSON has none."""
     name = asked["mechanism"]
     row = {"dataset": asked["dataset"], "mechanism": name, "options": asked["options"], "delta": params.release.delta}
-    row |= {"epochs": asked["train"]["epochs"], "learning_rate": asked["train"]["learning_rate"], "copies": asked["copies"]}
+    # An interactive mechanism's epochs are among its options: it trains while it reads.
+    row |= {"epochs": asked["options"].get("epochs", asked["train"]["epochs"]), "copies": asked["copies"]}
+    row |= {"learning_rate": asked["options"].get("learning_rate", asked["train"]["learning_rate"])}
     if plan is None:
         return {**row, "reading": "no noise, same network and loss", "passes": 1, "paper_accuracy": None}
     proven = plan.proven
