@@ -2,6 +2,7 @@
 
     AIRLOCK_DATA_HOME=../shared/data python -m bench.pcdbn sound            MNIST, 60,000 records, three noise keys
     AIRLOCK_DATA_HOME=../shared/data python -m bench.pcdbn published        MNIST, 6,000 records, every reading and approximation
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.pcdbn paper            MNIST, the paper's size: twice, pre-training and the rest
     AIRLOCK_DATA_HOME=../shared/data python -m bench.pcdbn approximations   errors, and docs/approximations.svg
     AIRLOCK_DATA_HOME=../shared/data python -m bench.pcdbn choose           how many filters: on USPS, which is in no result here
 
@@ -29,6 +30,10 @@ PAPER = {0.5: 0.9308}
 LABELS = tuple("0123456789")
 IDENTITY = ("dataset", "mechanism", "reading", "epsilon", "neighbours", "records")
 GRID = ((6,), (8,), (6, 4), (8, 4))
+PRETRAINING_EPOCHS = 2
+"""The code has 10: half an hour of a core."""
+POINTS = (1, 5, 10, 25, 50, 100, 200, 300, 600, 900, 1200, 1500, 1800, 2100, 2400)
+"""Epochs after which accuracy is told, at the paper's size."""
 CHOICE_EPSILON = 4.0
 """For 7,291 records: about the ratio of noise to signal that 60,000 have at 0.5."""
 APPROXIMATIONS = ("chebyshev-1", "chebyshev-3", "chebyshev-7", "published-7", "taylor-5", "taylor-tanh", "piecewise")
@@ -129,9 +134,11 @@ def readings(records: int, epochs: int, maps: list[int]) -> Iterator[dict[str, A
         "pretraining_epochs": 3,
         "learning_rate": 0.01,
         "maps": maps,
+        "pretraining": "divergence",
     }
-    yield {"epsilon": 0.5, "options": code}
-    yield {"epsilon": 1e6, "options": code}
+    for pretraining in ("divergence", "reconstruction"):
+        for epsilon in (0.5, 1e6):
+            yield {"epsilon": epsilon, "options": {**code, "pretraining": pretraining}}
     for preset, epsilon in (("repaired", 0.5), ("paper-literal", 0.5), ("repaired", 8.0)):
         yield {"epsilon": epsilon, "options": {"preset": preset, "maps": [8, 8]}}
     for name in APPROXIMATIONS:
@@ -155,40 +162,111 @@ def published(records: int, epochs: int, maps: list[int], preset: str | None) ->
 def run(asked: dict[str, Any], train: tuple[Any, Any], test: tuple[Any, Any]) -> dict[str, Any]:
     """Release, train, judge: one key."""
     from bench.adlm import KEY, _manifest, as_batches
-    from stages.params import Params
-    from stages.privacy.plan import Facts
     from stages.registry import mechanism
 
-    images, labels = train
-    facts = Facts("mnist", True, "image", len(labels), 0, (28, 28, 1), LABELS, schema="", fingerprint="")
-    release = {"mechanism": "pcdbn", "epsilon": asked["epsilon"], "options": asked["options"]}
-    params, module, start = Params.model_validate({"release": release}), mechanism("pcdbn"), time.monotonic()
+    params, facts = settle(asked, len(train[1]))
+    module, start = mechanism("pcdbn"), time.monotonic()
     plan = module.plan(params, facts)
-    tensors, details = module.make(params, facts, as_batches(images, labels), key=KEY, release_id=json.dumps(asked))
-    details["data"] = {"kind": "image", "shape": [28, 28, 1], "labels": list(LABELS), "n": len(labels)}
+    tensors, details = module.make(params, facts, as_batches(*train), key=KEY, release_id=json.dumps(asked))
+    details["data"] = {"kind": "image", "shape": [28, 28, 1], "labels": list(LABELS), "n": len(train[1])}
     trained = mechanism("pcdbn", "open").train(params.train, _manifest("pcdbn", plan, details), tensors)
-    proven, options = plan.proven, module.resolve(params, facts).options
+    accuracy = float((trained.model.predict(test[0]) == test[1]).mean())
+    return {**describe(asked, params, facts), "accuracy_mean": accuracy, "seconds": round(time.monotonic() - start, 1)}
+
+
+def settle(asked: dict[str, Any], records: int) -> tuple[Any, Any]:
+    """Parameters and public facts."""
+    from stages.params import Params
+    from stages.privacy.plan import Facts
+
+    release = {"mechanism": "pcdbn", "epsilon": asked["epsilon"], "options": asked["options"]}
+    return Params.model_validate({"release": release}), Facts(
+        "mnist", True, "image", records, 0, (28, 28, 1), LABELS, schema="", fingerprint=""
+    )
+
+
+def describe(asked: dict[str, Any], params: Any, facts: Any) -> dict[str, Any]:
+    """What a row says before its figures."""
+    from stages.registry import mechanism
+
+    plan, recipe = mechanism("pcdbn").plan(params, facts), mechanism("pcdbn").resolve(params, facts)
+    options, proven = recipe.options, plan.proven
+    instead = " but contrastive divergence" if (options.preset, options.pretraining) == ("authors-code", "divergence") else ""
     return {
         "dataset": "mnist",
         "mechanism": "pcdbn",
-        "reading": f"{options.preset}, {options.approximation}, {options.maps[0]} and {options.maps[1]} maps"
+        "reading": f"{options.preset}{instead}, {options.approximation}, {options.maps[0]} and {options.maps[1]} maps"
         + (", no noise to speak of" if asked["epsilon"] > 1e3 else ""),
         "options": asked["options"],
         "epsilon": asked["epsilon"],
         "claimed": plan.claimed.epsilon if plan.claimed else None,
-        "proven_pure": "infinity" if math.isinf(proven.epsilon) else module.resolve(params, facts).pure,
+        "proven_pure": "infinity" if math.isinf(proven.epsilon) else recipe.pure,
         "proven": "infinity" if math.isinf(proven.epsilon) else proven.epsilon,
         "reason": proven.reason,
         "delta": params.release.delta,
         "neighbours": params.release.neighbours,
         "passes": plan.passes,
-        "records": len(labels),
+        "records": facts.n,
         "epochs": options.epochs if options.noise == "constants" else 0,
         "keys": 1,
-        "accuracy_mean": float((trained.model.predict(test[0]) == test[1]).mean()),
         "paper_accuracy": PAPER.get(asked["epsilon"]) if options.preset == "authors-code" else None,
-        "seconds": round(time.monotonic() - start, 1),
     }
+
+
+def paper(epsilon: float, layers: float, state: Path, epochs: int) -> None:
+    """The code's reading at the paper's size, its layers pre-trained at one epsilon and what is above them trained at another.
+
+    Pre-trained layers stay in `state`: the first call makes them, the second goes on.
+    """
+    from safetensors.torch import load_file, save_file
+
+    from bench.adlm import KEY, as_batches, read_mnist
+    from stages.registry import mechanism
+    from stages.release import belief_training, dp_sgd
+    from stages.release.perturbation import Keyed
+
+    train, known, start = read_mnist("train"), state / f"{layers:g}.safetensors", time.monotonic()
+    options = {"preset": "authors-code", "epochs": epochs, "pretraining_epochs": PRETRAINING_EPOCHS, "learning_rate": 2e-4}
+    asked = {"epsilon": epsilon, "options": options}
+    params, facts = settle(asked if known.exists() else {**asked, "epsilon": layers}, len(train[1]))
+    recipe, keyed = mechanism("pcdbn").resolve(params, facts), Keyed(KEY, f"the paper's size, {layers:g}")
+    network, data = belief_training.fresh(recipe, facts), dp_sgd.load(as_batches(*train), facts)
+    if not known.exists():
+        belief_training.pretrain(network, data, recipe, keyed)
+        save_file({name: value.contiguous() for name, value in network.state_dict().items()}, known)
+        print(f"pre-trained in {time.monotonic() - start:.0f} s; the same command again does the rest", flush=True)
+        return
+    network.load_state_dict(load_file(known))
+    row = describe(asked, params, facts)
+    row["reading"] += "" if layers == epsilon else f", layers pre-trained at {layers:g}"
+    belief_training.fine_tune(network, data, recipe, keyed, Judge(row, network, *read_mnist("t10k")))
+
+
+class Judge:
+    """Accuracy on the test set after some epochs, and the row so far; the layers are fixed, so that what they give is computed once."""
+
+    def __init__(self, row: dict[str, Any], network: Any, images: Any, labels: Any) -> None:
+        import torch
+
+        from stages.release import belief_training, dp_sgd
+
+        self.row, self.network, self.labels = row, network, torch.from_numpy(labels.astype("int64"))
+        self.curve, self.start = dict[int, float](), time.monotonic()
+        held = dp_sgd.Data(torch.from_numpy(images.copy()), self.labels)
+        self.below = belief_training.units_of(network, held, torch.arange(len(labels)), len(network.filters)).flatten(1)
+
+    def __call__(self, epoch: int, total: int) -> None:
+        import torch
+
+        if epoch not in POINTS and epoch != total:
+            return
+        self.network.eval()
+        with torch.no_grad():
+            right = self.network.outputs(self.network.last(self.below)).argmax(1) == self.labels
+        self.curve[epoch] = float(right.float().mean())
+        self.network.train()
+        figures = {"accuracy_mean": self.curve[epoch], "curve": self.curve, "seconds": round(time.monotonic() - self.start, 1)}
+        keep({**self.row, "epochs": epoch, "options": {**self.row["options"], "epochs": epoch}, **figures})
 
 
 def approximations() -> None:
@@ -251,8 +329,8 @@ def draw(target: Path) -> None:
 def main() -> None:
     """Run the part that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("sound", "published", "approximations", "choose"))
-    parser.add_argument("--epsilon", type=float, action="append", help="of sound; more than once for several")
+    parser.add_argument("part", choices=("sound", "published", "paper", "approximations", "choose"))
+    parser.add_argument("--epsilon", type=float, action="append", help="of sound and paper; of sound more than once for several")
     parser.add_argument(
         "--layers", type=int, nargs="+", action="append", help="of sound: filters of each layer; more than once for several"
     )
@@ -260,12 +338,17 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=3)
     parser.add_argument("--records", type=int, default=6000, help="of published")
     parser.add_argument("--maps", type=int, nargs=2, default=[32, 64], help="of published with noise on constants; the paper has 32 and 64")
-    parser.add_argument("--epochs", type=int, default=300)
+    parser.add_argument("--epochs", type=int, help="of published (300) and paper (2,400)")
+    parser.add_argument("--pretrained", type=float, help="of paper: epsilon of the layers below, if another")
+    parser.add_argument("--state", type=Path, default=Path(tempfile.gettempdir()), help="of paper: where pre-trained layers wait")
     asked = parser.parse_args()
     if asked.part == "sound":
         sound(asked.epsilon or [0.5], asked.keys, [{"layers": layers} for layers in asked.layers or []] or [{}])
     elif asked.part == "published":
-        published(asked.records, asked.epochs, asked.maps, asked.preset)
+        published(asked.records, asked.epochs or 300, asked.maps, asked.preset)
+    elif asked.part == "paper":
+        epsilon = (asked.epsilon or [0.5])[0]
+        paper(epsilon, asked.pretrained or epsilon, asked.state, asked.epochs or 2400)
     elif asked.part == "choose":
         choose(asked.keys)
     else:

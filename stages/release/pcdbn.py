@@ -11,6 +11,8 @@ What "noise on the polynomial's coefficients" means can be read in several ways,
                  tight         what the released coefficients need
     budget       each          epsilon in full for every layer and once more for the softmax layer (the code)
                  split         in equal parts
+    pretraining  reconstruction  |h' - h| + |v' - v| by Adam (the code)
+                 divergence      contrastive divergence (the paper), with noise on constants as without
 
 Presets: `authors-code` (constants, batch, each), `paper-literal` (coefficients, data, split), `repaired` (coefficients, tight, split).
 docs/errata/pcdbn.md tells which claims hold: nothing finite is proven for noise on constants or a sensitivity taken from the records, and
@@ -36,7 +38,7 @@ from stages.privacy.plan import Facts, Plan
 if TYPE_CHECKING:
     from stages.privacy.attacks import Target
 
-NAME, VERSION = "pcdbn", 1
+NAME, VERSION = "pcdbn", 2
 ARGUMENT = "docs/errata/pcdbn.md: Theorem C"
 SMALLEST_SIDE = 16
 # A little more noise than the proof asks for, against the rounding of scales.
@@ -51,7 +53,8 @@ class Options(Section):
         approximation: of the sigmoid: published-7, chebyshev-L, taylor-L, taylor-tanh or piecewise.
         maps: groups of each layer. hidden: width of the fully connected layer.
         pooling: probabilistic (Lee et al. 2009) or the maximum.
-        pretraining_epochs: of contrastive divergence, for each layer. epochs: of back-propagation (the paper has 2,400).
+        pretraining: see above. pretraining_epochs: of each layer. pretraining_rate: of its steps; null is 0.01, or 0.05 for divergence.
+        epochs: of back-propagation (the paper has 2,400).
         batch: as in the code; the noise that the code adds is divided by it.
     """
 
@@ -63,16 +66,18 @@ class Options(Section):
     maps: tuple[int, int] = (32, 64)
     hidden: int = Field(25, ge=1)
     pooling: Literal["probabilistic", "maximum"] | None = None
+    pretraining: Literal["reconstruction", "divergence"] | None = None
     pretraining_epochs: int = Field(10, ge=1)
     epochs: int = Field(200, ge=1)
     batch: int = Field(3600, ge=1)
-    pretraining_rate: float = Field(0.05, gt=0)
+    pretraining_rate: float | None = Field(None, gt=0)
     learning_rate: float = Field(2e-3, gt=0)
 
 
-TEXT = {"noise": "coefficients", "budget": "split", "approximation": "chebyshev-1", "pooling": "probabilistic"}
+TEXT = {"noise": "coefficients", "budget": "split", "approximation": "chebyshev-1", "pooling": "probabilistic", "pretraining": "divergence"}
+CODE = {"noise": "constants", "sensitivity": "batch", "budget": "each", "approximation": "published-7", "pretraining": "reconstruction"}
 PRESETS: dict[str, dict[str, str]] = {
-    "authors-code": {"noise": "constants", "sensitivity": "batch", "budget": "each", "approximation": "published-7", "pooling": "maximum"},
+    "authors-code": {**CODE, "pooling": "maximum"},
     "paper-literal": {**TEXT, "sensitivity": "data"},
     "repaired": {**TEXT, "sensitivity": "tight"},
 }
@@ -181,6 +186,8 @@ def _refuse(params: Params, facts: Facts, options: Options, sigmoid: Polynomial)
         raise ParamsError(f"params.yaml: '{NAME}' is for images of at least {SMALLEST_SIDE} x {SMALLEST_SIDE}: use coefficients")
     if options.noise == "coefficients" and (sigmoid.degree != 1 or options.sensitivity == "batch"):
         raise ParamsError("params.yaml: release.options.noise 'coefficients' goes with degree 1 (chebyshev-1, piecewise) and no batches")
+    if options.noise == "coefficients" and options.pretraining != "divergence":
+        raise ParamsError("params.yaml: release.options.noise 'coefficients' goes with pretraining divergence, which needs no records")
     if options.noise == "constants" and options.sensitivity != "batch":
         raise ParamsError("params.yaml: release.options.noise 'constants' goes with sensitivity batch, for it is scaled by each batch")
 

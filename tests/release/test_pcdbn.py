@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from stages import attack
 from stages.boundary.manifest import Manifest
 from stages.errors import ParamsError
+from stages.models import boltzmann
 from stages.models.belief import Belief, brackets, code_delta, domain_bracket, monomials
 from stages.models.chebyshev import polynomial
 from stages.models.networks import build
 from stages.open import pcdbn as opened
 from stages.params import TrainParams
 from stages.privacy.guarantees import Guarantee
-from stages.release import energy_coefficients, pcdbn
+from stages.release import belief_training, energy_coefficients, pcdbn
 from stages.release.perturbation import Keyed
 from tests.release.sealed_records import pictures
 from tests.support.comparison import KEY, MNIST, batches, facts, params
@@ -105,6 +106,7 @@ def test_published_readings_prove_nothing_and_are_for_public_data(preset: str, w
         ({"approximation": "chebyshev-3"}, "degree 1"),
         ({"sensitivity": "batch"}, "no batches"),
         ({"preset": "authors-code", "sensitivity": "domain"}, "sensitivity batch"),
+        ({"pretraining": "reconstruction"}, "pretraining divergence"),
         ({"approximation": "nothing"}, "not known"),
     ],
 )
@@ -212,15 +214,17 @@ def test_the_open_half_minimises_the_released_taylor_loss() -> None:
     assert np.mean(trained.model.predict(fresh) == labels) > 0.8
 
 
-def test_the_codes_reading_trains_a_network_and_its_noise_reaches_it() -> None:
+@pytest.mark.parametrize("pretraining", ["reconstruction", "divergence"])
+def test_the_codes_reading_trains_a_network_and_its_noise_reaches_it(pretraining: str) -> None:
     x, y = pictures(300, 3, side=16)
     known = facts((16, 16, 1), 300, 3)
     few = {
         "preset": "authors-code",
+        "pretraining": pretraining,
         "maps": [6, 6],
         "hidden": 10,
         "pretraining_epochs": 2,
-        "epochs": 60,
+        "epochs": 150,
         "batch": 100,
         "learning_rate": 0.02,
     }
@@ -233,6 +237,41 @@ def test_the_codes_reading_trains_a_network_and_its_noise_reaches_it() -> None:
         assert trained.metrics["epsilon"] == "infinity"
     assert made[1e7] > 0.9
     assert made[0.5] < made[1e7]
+
+
+def test_a_step_of_contrastive_divergence_is_the_difference_of_the_statistics() -> None:
+    """In parts of CHUNK records, against `boltzmann.statistics` of all records at once."""
+    drawn, count = torch.Generator().manual_seed(0), belief_training.CHUNK + 7
+    machine = boltzmann.fresh(3, 2, (5, 5), drawn, deviation=0.5)
+    units, sigmoid = torch.rand(count, 2, 9, 9, generator=drawn), polynomial("published-7")
+    hidden = sigmoid(boltzmann.normalise(machine.drive(units))).clamp(0, 1)
+    again = torch.sigmoid(machine.answer(hidden))
+    found = sigmoid(boltzmann.normalise(machine.drive(again))).clamp(0, 1)
+    gap = boltzmann.statistics(machine, units, hidden).moved(boltzmann.statistics(machine, again, found), -1.0)
+    step = belief_training.contrast(machine, units, sigmoid, sigmoid)
+    assert torch.allclose(step.filters, gap.filters / 25, atol=1e-6)
+    assert torch.allclose(step.hidden, gap.hidden / 25, atol=1e-6)
+    assert torch.allclose(step.visible, gap.visible / 81, atol=1e-6)
+
+
+def test_a_step_of_reconstruction_follows_the_codes_cost() -> None:
+    """In parts of CHUNK records, against Adam on the cost of all records at once; and the cost falls."""
+    drawn, count = torch.Generator().manual_seed(0), belief_training.CHUNK + 7
+    machine = boltzmann.fresh(3, 2, (5, 5), drawn, deviation=0.5)
+    units, sigmoid = torch.rand(count, 2, 9, 9, generator=drawn), polynomial("published-7")
+
+    def cost(machine: boltzmann.Machine) -> torch.Tensor:
+        hidden, again, found = belief_training.walk(machine, units, sigmoid, sigmoid)
+        return (found - hidden).abs().mean() + (again - units).abs().mean()
+
+    leaf = machine.filters.clone().requires_grad_()
+    optimiser = torch.optim.Adam([leaf], lr=0.01)
+    cost(boltzmann.Machine(leaf, machine.hidden, machine.visible)).backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+    moved = belief_training.reconstruct(machine, iter([(units, sigmoid, sigmoid)]), 0.01)
+    assert torch.allclose(moved.filters, leaf, atol=1e-5)
+    later = belief_training.reconstruct(machine, iter([(units, sigmoid, sigmoid)] * 30), 0.01)
+    assert cost(later) < 0.9 * cost(machine)
 
 
 # --- Attacks -------------------------------------------------------------------------------------------------------------
