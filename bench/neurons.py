@@ -166,9 +166,11 @@ def attack_all() -> None:
 
 
 def everything() -> list[Cell]:
-    """The rows of this command, and those of `coefficients` that bench.accuracy has."""
-    others = json.loads((RESULTS.parent / "accuracy.json").read_text())
-    return [*json.loads(RESULTS.read_text()), *(row for row in others if row["mechanism"] == "coefficients" and row["epsilon"] <= 1)]
+    """The rows of this command, and those of `coefficients` with the same features that bench.accuracy has."""
+    own, others = json.loads(RESULTS.read_text()), json.loads((RESULTS.parent / "accuracy.json").read_text())
+    same = {(row["dataset"], row["features"]) for row in own}
+    chosen = [row for row in others if row["mechanism"] == "coefficients" and row["epsilon"] <= 1]
+    return [*own, *(row for row in chosen if (row["dataset"], row["features"]) in same)]
 
 
 def table(rows: list[Cell]) -> str:
@@ -180,7 +182,8 @@ def table(rows: list[Cell]) -> str:
         own = [row for row in rows if row["dataset"] == dataset]
         for mechanism, reading in dict.fromkeys((row["mechanism"], row.get("reading") or "") for row in own):
             found = {row["epsilon"]: row for row in own if (row["mechanism"], row.get("reading") or "") == (mechanism, reading)}
-            cells = [_cell(found[one]) if one in found else "not run" for one in (0.1, 0.5, 1.0)]
+            asked = paper if mechanism == "neuron-noise" else (0.1, 0.5, 1.0)
+            cells = [_cell(found[one]) if one in found else "not run" if one in asked else "-" for one in (0.1, 0.5, 1.0)]
             proven = "nothing" if mechanism == "neuron-noise" else "epsilon"
             lines.append(f"| {dataset} | {f'{mechanism}, {reading}'.removesuffix(', ')} | {proven} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
