@@ -35,7 +35,6 @@ CODE: dict[str, Any] = {"preset": "authors-code"}
 LIGHT: dict[str, Any] = {"relevance_records": 500, "pretraining_epochs": 1}
 SPLIT: dict[str, Any] = {"budget": [0.1, 0.6, 0.3]}  # the authors' code for CIFAR-10: .25, 1.5, .75
 CIFAR = {"dataset": "cifar10-jpeg", "records": 8_000, "judged": 2000, "epochs": 3}
-DRAWS = 2
 TABLE = "wdbc"
 LOOKS = {"adlm": "#1d5fae", "ilm": "#c2410c", "dp-sgd": "#15803d"}
 
@@ -45,14 +44,13 @@ def experiments() -> Iterator[dict[str, Any]]:
     yield {"mechanism": "none", "epochs": 8}
     for name in ("ilm", "adlm"):
         yield {"mechanism": name, "epsilon": 8.0, "options": _options(name, CODE), "epochs": 5}
-    for epsilon in (0.5, 8.0):
-        yield {"mechanism": "dp-sgd", "epsilon": epsilon, "options": {"epochs": 2, "batch": 512, "learning_rate": 1.0}}
     for name in ("none", "ilm", "adlm"):
         yield {**CIFAR, "mechanism": name, "epsilon": 8.0, "options": {} if name == "none" else _options(name, {**CODE, **SPLIT})}
+    # As many steps as two epochs, each pass with noise of its own.
+    yield {"mechanism": "ilm", "epsilon": 8.0, "options": CODE, "copies": 2}
     for name in ("ilm", "adlm"):
         yield {"mechanism": name, "epsilon": 0.5, "options": _options(name, CODE)}
-    # As many steps as that many epochs, each pass with noise of its own.
-    yield {"mechanism": "ilm", "epsilon": 8.0, "options": CODE, "copies": DRAWS}
+    yield {"mechanism": "dp-sgd", "epsilon": 0.5, "options": {"epochs": 2, "batch": 512, "learning_rate": 1.0}}
 
 
 def _options(name: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -119,8 +117,10 @@ def collect(folder: Path) -> None:
     rows = _kept()
     for ref in _call(folder, "git", "for-each-ref", "--format=%(refname)", "refs/exps").split():
         if ref.count("/") == 4:  # refs/exps/XX/BASELINE/NAME
-            name = ref.rsplit("/", 1)[1]
-            rows[name] = {"name": name, **json.loads(_call(folder, "git", "show", f"{ref}:row.json"))}
+            name, row = ref.rsplit("/", 1)[1], json.loads(_call(folder, "git", "show", f"{ref}:row.json"))
+            if len(row["curve"]) == 1:  # says no more than the accuracy
+                del row["curve"]
+            rows[name] = {"name": name, **row}
     _write(rows)
 
 
@@ -168,7 +168,7 @@ def draw(rows: list[dict[str, Any]]) -> None:
     """Accuracy against epsilon and against epochs: MNIST, as in the authors' code, beside the paper's figures."""
     shown = [row for row in rows if row["dataset"] == "mnist" and row["options"].get("preset") in (None, "authors-code")]
     _draw_epsilon(shown, PICTURES / "adlm-epsilon.svg")
-    _draw_epochs([row for row in shown if len(row["curve"]) > 1], PICTURES / "adlm-epochs.svg")
+    _draw_epochs([row for row in shown if len(row.get("curve", {})) > 1 or row["copies"] > 1], PICTURES / "adlm-epochs.svg")
 
 
 def _draw_epsilon(rows: list[dict[str, Any]], target: Path) -> None:
@@ -177,19 +177,20 @@ def _draw_epsilon(rows: list[dict[str, Any]], target: Path) -> None:
 
     figure, axes = canvas()
     for name, colour in LOOKS.items():
-        own = [row for row in rows if row["mechanism"] == name]
-        once = sorted((row["epsilon"], row["accuracy"]) for row in own if row["copies"] == 1)
-        axes.plot(*_columns(once), "o-", color=colour, label=name + (", noise drawn once" if name != "dp-sgd" else ""))
-        often = [(row["epsilon"], row["accuracy"]) for row in own if row["copies"] > 1]
-        if often:
-            axes.plot(*_columns(often), "D", color=colour, markerfacecolor="none", label=f"{name}, noise drawn {DRAWS} times")
+        own = [row for row in rows if row["mechanism"] == name and row["copies"] == 1]
+        first = sorted((row["epsilon"], row.get("curve", {}).get("epoch_1", row["accuracy"])) for row in own if name != "dp-sgd")
+        if first:
+            axes.plot(*_columns(first), "o-", color=colour, label=f"{name}, 1 epoch")
+        for row in own:
+            if row["epochs"] > 1:
+                axes.plot([row["epsilon"]], [row["accuracy"]], "s", color=colour, label=f"{name}, {row['epochs']} epochs")
         paper = sorted((epsilon, found) for (data, mechanism, epsilon), found in PAPER.items() if (data, mechanism) == ("mnist", name))
         axes.plot(*_columns(paper), "x", color=colour, markersize=9, label=f"{name}, the paper's")
     for row in rows:
         if row["mechanism"] == "none":
-            axes.axhline(row["accuracy"], color="#55616a", linestyle="--", label="no noise")
+            axes.axhline(row["accuracy"], color="#55616a", linestyle="--", label=f"no noise, {row['epochs']} epochs")
     axes.set(xscale="log", xlabel="epsilon (AdLM, ILM: claimed, authors-code; DP-SGD: proven)", ylabel="accuracy", ylim=(0, 1))
-    axes.set_title("MNIST, after the last epoch")
+    axes.set_title("MNIST, 60,000 records, noise drawn once")
     ticks = sorted({row["epsilon"] for row in rows if "epsilon" in row} | {epsilon for data, _, epsilon in PAPER if data == "mnist"})
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
@@ -204,9 +205,14 @@ def _draw_epochs(rows: list[dict[str, Any]], target: Path) -> None:
     styles = dict(zip(sorted({row.get("epsilon", 0.0) for row in rows}), ("o-", "s:", "^--", "D-.", "v-"), strict=False))
     for row in rows:
         label = "no noise" if row["mechanism"] == "none" else f"{row['mechanism']}, claimed {row['epsilon']:g}"
+        colour = LOOKS.get(row["mechanism"], "#55616a")
+        if row["copies"] > 1:  # as many steps as so many epochs
+            drawn = f"{label}, noise drawn {row['copies']} times"
+            axes.plot([row["copies"] * row["epochs"]], [row["accuracy"]], "D", color=colour, markerfacecolor="none", label=drawn)
+            continue
         curve = [(epoch, row["curve"][f"epoch_{epoch}"]) for epoch in range(1, len(row["curve"]) + 1)]
-        axes.plot(*_columns(curve), styles[row.get("epsilon", 0.0)], color=LOOKS.get(row["mechanism"], "#55616a"), label=label)
-    axes.set(xlabel="epochs", ylabel="accuracy", ylim=(0, 1), title="MNIST, 60,000 records, noise drawn once")
+        axes.plot(*_columns(curve), styles[row.get("epsilon", 0.0)], color=colour, label=label)
+    axes.set(xlabel="epochs", ylabel="accuracy", ylim=(0, 1), title="MNIST, 60,000 records, authors-code")
     axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     keep(figure, target)
 

@@ -52,11 +52,15 @@ def test_results_are_drawn_and_what_left_the_list_goes(tmp_path: Path, monkeypat
     for asked in map(ablation.settle, ablation.experiments()):
         curve = {f"epoch_{epoch}": epoch / 10 for epoch in range(1, asked["train"]["epochs"] + 1)}
         row = {key: asked[key] for key in ("dataset", "mechanism", "options", "copies", "records")} | {"curve": curve, "accuracy": 0.5}
+        row["epochs"] = asked["options"].get("epochs", asked["train"]["epochs"])
         name = ablation.name_of(asked)
         rows[name] = {"name": name, **row, **({} if asked["mechanism"] == "none" else {"epsilon": asked["epsilon"]})}
     ablation._write({"gone": {**rows[name], "name": "gone"}} | dict(reversed(rows.items())))
     assert [row["name"] for row in json.loads(ablation.RESULTS.read_text())["runs"]] == list(rows)
-    for picture, words in (("adlm-epsilon", ["no noise", "dp-sgd", "ilm, the paper's"]), ("adlm-epochs", ["no noise", "adlm, claimed 8"])):
+    for picture, words in (
+        ("adlm-epsilon", ["no noise", "dp-sgd", "ilm, the paper's"]),
+        ("adlm-epochs", ["no noise", "adlm, claimed 8", "drawn 2 times"]),
+    ):
         drawn = (tmp_path / f"{picture}.svg").read_text()
         assert all(word in drawn for word in words)
 
