@@ -48,8 +48,9 @@ def experiments() -> Iterator[dict[str, Any]]:
         yield {**CIFAR, "mechanism": name, "epsilon": 8.0, "options": {} if name == "none" else _options(name, {**CODE, **SPLIT})}
     # As many steps as two epochs, each pass with noise of its own.
     yield {"mechanism": "ilm", "epsilon": 8.0, "options": CODE, "copies": 2}
-    for name in ("ilm", "adlm"):
-        yield {"mechanism": name, "epsilon": 0.5, "options": _options(name, CODE)}
+    for epsilon in (0.5, 32.0, 2.0, 128.0):
+        for name in ("ilm", "adlm"):
+            yield {"mechanism": name, "epsilon": epsilon, "options": _options(name, CODE)}
     yield {"mechanism": "dp-sgd", "epsilon": 0.5, "options": {"epochs": 2, "batch": 512, "learning_rate": 1.0}}
 
 

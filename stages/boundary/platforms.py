@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("numpy", "pyarrow", "scipy", "torch")
+CPUINFO = Path("/proc/cpuinfo")
+VECTORS = ("amx", "avx", "fma")
 
 
 def platform_facts() -> dict[str, Any]:
@@ -30,11 +32,18 @@ def threads() -> int:
 
 
 def _processor() -> str:
+    """Name, family, model, and the vector instructions by which libraries choose their kernels.
+
+    The name alone is not enough: virtual machines on different processors may have the same one.
+    """
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        first = CPUINFO.read_text().split("\n\n", 1)[0]
     except OSError:
         return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
+    vectors = sorted(flag for flag in facts.get("flags", "").split() if flag.startswith(VECTORS))
+    words = [facts.get("model name", platform.processor()), *(f"{key} {facts[key]}" for key in ("cpu family", "model") if key in facts)]
+    return ", ".join([*words, *([" ".join(vectors)] if vectors else [])])
 
 
 def _version(name: str) -> str:
