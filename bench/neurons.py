@@ -137,15 +137,15 @@ def remember_features() -> None:
 
     from stages.models import images
 
-    compute, known = images.hog, dict[bytes, Any]()
+    compute, known = images.hog_tents, dict[bytes, Any]()
 
-    def hog(pixels: Any) -> Any:
+    def hog_tents(pixels: Any) -> Any:
         name = hashlib.sha256(pixels.tobytes()).digest()
         if name not in known:
             known[name] = compute(pixels).astype(np.int16)
         return known[name].astype(np.float64)
 
-    setattr(images, "hog", hog)  # noqa: B010
+    setattr(images, "hog_tents", hog_tents)  # noqa: B010
 
 
 def attack_all() -> None:
