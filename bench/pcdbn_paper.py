@@ -92,4 +92,5 @@ class Judge:
         self.curve[epoch] = float(right.float().mean())
         self.network.train()
         figures = {"accuracy_mean": self.curve[epoch], "curve": self.curve, "seconds": round(time.monotonic() - self.start, 1)}
+        figures["passes"] = self.row["passes"] - (total - epoch)  # of what was done so far, one an epoch
         keep({**self.row, "epochs": epoch, "options": {**self.row["options"], "epochs": epoch}, **figures})
