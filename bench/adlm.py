@@ -65,7 +65,7 @@ def read_cifar(part: str, most: int | None = None) -> Images:
     import pyarrow.parquet as pq
     from PIL import Image
 
-    table = pq.read_table(_data_home() / "cifar10-jpeg" / f"{'train' if part == 'train' else 'test'}.parquet")
+    table = pq.read_table(_data_home() / "cifar10-jpeg" / f"{'train' if part == 'train' else 'test'}.parquet").slice(0, most)
     images = np.stack([np.asarray(Image.open(io.BytesIO(one)).convert("RGB")) for one in table["image_jpeg"].to_pylist()])
     return images, table["label"].to_numpy().astype(np.int32)
 
