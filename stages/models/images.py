@@ -2,7 +2,7 @@
 
 `hog`: histograms of signed gradient orientations (Dalal and Triggs, CVPR 2005) with soft assignment relu(cos)^3, at two scales.
 `hog_tents`: the same, but what lies between two cells counts for both, by its distance: pooled under tents instead of boxes, a row
-changes little when a stroke moves a little, and the same signal has fewer directions in which it must be found among the noise.
+changes less when a stroke moves a little.
 `gabor`: moduli of a quadrature Gabor bank at two scales, a first-order scattering transform (Bruna and Mallat 2013) with small filters.
 All: cells of 4 x 4 pixels, square root, each channel standardised over the cells of the one image.
 
