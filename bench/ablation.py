@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from stages import registry
+from stages import mechanisms
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "ablation.json"
@@ -45,13 +45,22 @@ def experiments() -> Iterator[dict[str, Any]]:
     for name in ("ilm", "adlm"):
         yield {"mechanism": name, "epsilon": 8.0, "options": _options(name, CODE), "epochs": 5}
     for name in ("none", "ilm", "adlm"):
-        yield {**CIFAR, "mechanism": name, "epsilon": 8.0, "options": {} if name == "none" else _options(name, {**CODE, **SPLIT})}
+        yield {
+            **CIFAR,
+            "mechanism": name,
+            "epsilon": 8.0,
+            "options": {} if name == "none" else _options(name, {**CODE, **SPLIT}),
+        }
     # As many steps as two epochs, each pass with noise of its own.
     yield {"mechanism": "ilm", "epsilon": 8.0, "options": CODE, "copies": 2}
     for epsilon in (0.5, 32.0, 2.0, 128.0):
         for name in ("ilm", "adlm"):
             yield {"mechanism": name, "epsilon": epsilon, "options": _options(name, CODE)}
-    yield {"mechanism": "dp-sgd", "epsilon": 0.5, "options": {"epochs": 2, "batch": 512, "learning_rate": 1.0}}
+    yield {
+        "mechanism": "dp-sgd",
+        "epsilon": 0.5,
+        "options": {"epochs": 2, "batch": 512, "learning_rate": 1.0},
+    }
 
 
 def _options(name: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -86,14 +95,23 @@ def prepare(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy2(HERE / "ablations/pipeline.yaml", folder / "dvc.yaml")
     shutil.copy2(HERE / "ablations/params.yaml", folder / "params.yaml")
-    for command in (["git", "init", "-q"], ["dvc", "init", "-q"], ["git", "add", "-A"], ["git", "commit", "-q", "-m", "Ablations"]):
+    for command in (
+        ["git", "init", "-q"],
+        ["dvc", "init", "-q"],
+        ["git", "add", "-A"],
+        ["git", "commit", "-q", "-m", "Ablations"],
+    ):
         _call(folder, *command)
 
 
 def run(folder: Path, only: str, most: int, minutes: float) -> None:
     """Run experiments whose names begin with `only`: at most `most`, and none after so many minutes."""
     prepare(folder)
-    done, left, start = set(_call(folder, "dvc", "exp", "list", "--name-only").split()), most, time.monotonic()
+    done, left, start = (
+        set(_call(folder, "dvc", "exp", "list", "--name-only").split()),
+        most,
+        time.monotonic(),
+    )
     for asked in map(settle, experiments()):
         name = name_of(asked)
         if name in done or not name.startswith(only) or left == 0 or time.monotonic() - start > 60 * minutes:
@@ -109,8 +127,17 @@ def _call(folder: Path, *command: str) -> str:
     search = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     author = {f"GIT_{who}_{what}": "bench" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     home = Path(os.environ.get("AIRLOCK_DATA_HOME", "../shared/data")).resolve()
-    environment = {**ALLOCATION, **os.environ, **author, "PATH": search, "PYTHONPATH": str(HERE.parent), "AIRLOCK_DATA_HOME": str(home)}
-    return subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    environment = {
+        **ALLOCATION,
+        **os.environ,
+        **author,
+        "PATH": search,
+        "PYTHONPATH": str(HERE.parent),
+        "AIRLOCK_DATA_HOME": str(home),
+    }
+    return subprocess.run(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
 
 
 def collect(folder: Path) -> None:
@@ -145,8 +172,14 @@ def tables(folder: Path) -> None:
     pipeline = Pipeline(folder, TABLE)
     for epsilon in (8.0, 64.0, 1.0):
         for name, network in (("adlm", "released"), ("adlm", "public"), ("ilm", None)):
-            options = {"preset": "sound", **({"network": network, "pretraining_epochs": 1} if network else {})}
-            row = _one_table(pipeline, {"dataset": TABLE, "mechanism": name, "epsilon": epsilon, "options": options, "copies": 1})
+            options = {
+                "preset": "sound",
+                **({"network": network, "pretraining_epochs": 1} if network else {}),
+            }
+            row = _one_table(
+                pipeline,
+                {"dataset": TABLE, "mechanism": name, "epsilon": epsilon, "options": options, "copies": 1},
+            )
             print(row["name"], row["accuracy"], flush=True)
             _write({**_kept(), row["name"]: row})
 
@@ -156,10 +189,12 @@ def _one_table(pipeline: Any, asked: dict[str, Any]) -> dict[str, Any]:
     from bench.adlm import row_of
 
     asked["train"] = {"epochs": 50, "learning_rate": 0.01, "batch": 64}
-    params = pipeline.params(release={key: asked[key] for key in ("mechanism", "epsilon", "options")}, train=asked["train"])
+    params = pipeline.params(
+        release={key: asked[key] for key in ("mechanism", "epsilon", "options")}, train=asked["train"]
+    )
     facts = pipeline.seal(params)
     found = pipeline.run(params, 0)
-    plan = registry.mechanism(asked["mechanism"]).plan(params, facts)
+    plan = mechanisms.mechanism(asked["mechanism"]).plan(params, facts)
     name = name_of({**asked, "records": facts.n, "train": {"epochs": 1}})
     row = {"name": name, **row_of(asked, params, plan), "accuracy": found.accuracy, "records": facts.n}
     return {**row, "judged": facts.n_holdout, "seconds": round(found.seconds, 1)}
@@ -167,32 +202,63 @@ def _one_table(pipeline: Any, asked: dict[str, Any]) -> dict[str, Any]:
 
 def draw(rows: list[dict[str, Any]]) -> None:
     """Accuracy against epsilon and against epochs: MNIST, as in the authors' code, beside the paper's figures."""
-    shown = [row for row in rows if row["dataset"] == "mnist" and row["options"].get("preset") in (None, "authors-code")]
+    shown = [
+        row
+        for row in rows
+        if row["dataset"] == "mnist" and row["options"].get("preset") in (None, "authors-code")
+    ]
     _draw_epsilon(shown, PICTURES / "adlm-epsilon.svg")
-    _draw_epochs([row for row in shown if len(row.get("curve", {})) > 1 or row["copies"] > 1], PICTURES / "adlm-epochs.svg")
+    _draw_epochs(
+        [row for row in shown if len(row.get("curve", {})) > 1 or row["copies"] > 1],
+        PICTURES / "adlm-epochs.svg",
+    )
 
 
 def _draw_epsilon(rows: list[dict[str, Any]], target: Path) -> None:
+    from airlock.compare.papers import canvas, keep
     from bench.adlm import PAPER
-    from stages.papers import canvas, keep
 
     figure, axes = canvas()
     for name, colour in LOOKS.items():
         own = [row for row in rows if row["mechanism"] == name and row["copies"] == 1]
-        first = sorted((row["epsilon"], row.get("curve", {}).get("epoch_1", row["accuracy"])) for row in own if name != "dp-sgd")
+        first = sorted(
+            (row["epsilon"], row.get("curve", {}).get("epoch_1", row["accuracy"]))
+            for row in own
+            if name != "dp-sgd"
+        )
         if first:
             axes.plot(*_columns(first), "o-", color=colour, label=f"{name}, 1 epoch")
         for row in own:
             if row["epochs"] > 1:
-                axes.plot([row["epsilon"]], [row["accuracy"]], "s", color=colour, label=f"{name}, {row['epochs']} epochs")
-        paper = sorted((epsilon, found) for (data, mechanism, epsilon), found in PAPER.items() if (data, mechanism) == ("mnist", name))
+                axes.plot(
+                    [row["epsilon"]],
+                    [row["accuracy"]],
+                    "s",
+                    color=colour,
+                    label=f"{name}, {row['epochs']} epochs",
+                )
+        paper = sorted(
+            (epsilon, found)
+            for (data, mechanism, epsilon), found in PAPER.items()
+            if (data, mechanism) == ("mnist", name)
+        )
         axes.plot(*_columns(paper), "x", color=colour, markersize=9, label=f"{name}, the paper's")
     for row in rows:
         if row["mechanism"] == "none":
-            axes.axhline(row["accuracy"], color="#55616a", linestyle="--", label=f"no noise, {row['epochs']} epochs")
-    axes.set(xscale="log", xlabel="epsilon (AdLM, ILM: claimed, authors-code; DP-SGD: proven)", ylabel="accuracy", ylim=(0, 1))
+            axes.axhline(
+                row["accuracy"], color="#55616a", linestyle="--", label=f"no noise, {row['epochs']} epochs"
+            )
+    axes.set(
+        xscale="log",
+        xlabel="epsilon (AdLM, ILM: claimed, authors-code; DP-SGD: proven)",
+        ylabel="accuracy",
+        ylim=(0, 1),
+    )
     axes.set_title("MNIST, 60,000 records, noise drawn once")
-    ticks = sorted({row["epsilon"] for row in rows if "epsilon" in row} | {epsilon for data, _, epsilon in PAPER if data == "mnist"})
+    ticks = sorted(
+        {row["epsilon"] for row in rows if "epsilon" in row}
+        | {epsilon for data, _, epsilon in PAPER if data == "mnist"}
+    )
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -200,16 +266,27 @@ def _draw_epsilon(rows: list[dict[str, Any]], target: Path) -> None:
 
 
 def _draw_epochs(rows: list[dict[str, Any]], target: Path) -> None:
-    from stages.papers import canvas, keep
+    from airlock.compare.papers import canvas, keep
 
     figure, axes = canvas()
-    styles = dict(zip(sorted({row.get("epsilon", 0.0) for row in rows}), ("o-", "s:", "^--", "D-.", "v-"), strict=False))
+    styles = dict(
+        zip(sorted({row.get("epsilon", 0.0) for row in rows}), ("o-", "s:", "^--", "D-.", "v-"), strict=False)
+    )
     for row in rows:
-        label = "no noise" if row["mechanism"] == "none" else f"{row['mechanism']}, claimed {row['epsilon']:g}"
+        label = (
+            "no noise" if row["mechanism"] == "none" else f"{row['mechanism']}, claimed {row['epsilon']:g}"
+        )
         colour = LOOKS.get(row["mechanism"], "#55616a")
         if row["copies"] > 1:  # as many steps as so many epochs
             drawn = f"{label}, noise drawn {row['copies']} times"
-            axes.plot([row["copies"] * row["epochs"]], [row["accuracy"]], "D", color=colour, markerfacecolor="none", label=drawn)
+            axes.plot(
+                [row["copies"] * row["epochs"]],
+                [row["accuracy"]],
+                "D",
+                color=colour,
+                markerfacecolor="none",
+                label=drawn,
+            )
             continue
         curve = [(epoch, row["curve"][f"epoch_{epoch}"]) for epoch in range(1, len(row["curve"]) + 1)]
         axes.plot(*_columns(curve), styles[row.get("epsilon", 0.0)], color=colour, label=label)

@@ -23,7 +23,12 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results/accuracy.json"
-EPSILONS = {"mnist": (0.1, 0.5, 1.0, 3.0), "fashion-mnist": (0.1, 0.5, 1.0, 3.0), "wdbc": (0.5, 1.0, 3.0), "dermatology": (0.5, 1.0, 3.0)}
+EPSILONS = {
+    "mnist": (0.1, 0.5, 1.0, 3.0),
+    "fashion-mnist": (0.1, 0.5, 1.0, 3.0),
+    "wdbc": (0.5, 1.0, 3.0),
+    "dermatology": (0.5, 1.0, 3.0),
+}
 OTHERS = {"usps": (1.0, 3.0), "cifar10-jpeg": (1.0, 3.0)}
 # The schema names a map before any read; these are the other one's numbers.
 OTHER_MAPS = {"mnist": "gabor-1", "fashion-mnist": "hog-2"}
@@ -39,24 +44,53 @@ def main() -> None:
     parser.add_argument("mechanism", nargs="?")
     parser.add_argument("--epsilon", type=float)
     parser.add_argument("--keys", type=int, default=KEYS)
-    parser.add_argument("--features", help="a map by name; without, the schema's, and for MNIST and Fashion-MNIST the other one too")
+    parser.add_argument(
+        "--features",
+        help="a map by name; without, the schema's, and for MNIST and Fashion-MNIST the other one too",
+    )
     parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.cell:
-        print(json.dumps(measure(asked.cell, asked.dataset, asked.mechanism, asked.epsilon, asked.keys, asked.features or "auto")))
+        print(
+            json.dumps(
+                measure(
+                    asked.cell,
+                    asked.dataset,
+                    asked.mechanism,
+                    asked.epsilon,
+                    asked.keys,
+                    asked.features or "auto",
+                )
+            )
+        )
         return
     for dataset, epsilons in {**EPSILONS, **OTHERS}.items():
         if asked.dataset not in (None, dataset):
             continue
         with tempfile.TemporaryDirectory(prefix="airlock-bench-") as folder:
-            maps = [asked.features] if asked.features else ["auto", *([OTHER_MAPS[dataset]] if dataset in OTHER_MAPS else [])]
+            maps = (
+                [asked.features]
+                if asked.features
+                else ["auto", *([OTHER_MAPS[dataset]] if dataset in OTHER_MAPS else [])]
+            )
             for mechanism, epsilon, features in product(MECHANISMS, epsilons, maps):
                 if asked.mechanism in (None, mechanism) and asked.epsilon in (None, epsilon):
-                    options = ["--epsilon", str(epsilon), "--keys", str(asked.keys), "--features", features, "--cell", folder]
+                    options = [
+                        "--epsilon",
+                        str(epsilon),
+                        "--keys",
+                        str(asked.keys),
+                        "--features",
+                        features,
+                        "--cell",
+                        folder,
+                    ]
                     keep(in_own_process("bench.accuracy", dataset, mechanism, *options))
 
 
-def measure(folder: Path, dataset: str, mechanism: str, epsilon: float, keys: int, features: str) -> dict[str, Any]:
+def measure(
+    folder: Path, dataset: str, mechanism: str, epsilon: float, keys: int, features: str
+) -> dict[str, Any]:
     """One cell: the row that bench/results holds."""
     from bench.pipeline import Pipeline, peak_memory_mb
 
@@ -65,14 +99,15 @@ def measure(folder: Path, dataset: str, mechanism: str, epsilon: float, keys: in
     runs: list[list[Any]] = [[] for _ in range(keys)]
     for fold in range(max(folds, 1)):
         params = pipeline.params(
-            ingest={"folds": folds, "fold": fold}, release={"mechanism": mechanism, "epsilon": epsilon, "features": features}
+            ingest={"folds": folds, "fold": fold},
+            release={"mechanism": mechanism, "epsilon": epsilon, "features": features},
         )
         pipeline.seal(params)
         for key in range(keys):
             runs[key].append(pipeline.run(params, noise=key * 1000 + fold))
     accuracies = [statistics.fmean(one.accuracy for one in run) for run in runs]
     flat = [one for run in runs for one in run]
-    from stages.models.features import choose
+    from airlock.models.features.features import choose
 
     return {
         "dataset": dataset,
@@ -94,9 +129,14 @@ def measure(folder: Path, dataset: str, mechanism: str, epsilon: float, keys: in
 
 def in_own_process(module: str, *arguments: str) -> dict[str, Any]:
     """Run a measurement in a fresh process, so that its memory is its own; its last line is the row."""
-    done = subprocess.run([sys.executable, "-m", module, *arguments], check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments], check=True, stdout=subprocess.PIPE, text=True
+    )
     row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    print(f"{row['dataset']} {row['mechanism']} epsilon {row['epsilon']}: {100 * row['accuracy_mean']:.2f} %", flush=True)
+    print(
+        f"{row['dataset']} {row['mechanism']} epsilon {row['epsilon']}: {100 * row['accuracy_mean']:.2f} %",
+        flush=True,
+    )
     return row
 
 
@@ -108,7 +148,13 @@ def keep(row: dict[str, Any], path: Path = RESULTS) -> None:
         rows = json.loads(path.read_text()) if path.exists() else []
         rows = [one for one in rows if any(one.get(name) != row.get(name) for name in identity)] + [row]
         rows.sort(
-            key=lambda one: (one["dataset"], one["mechanism"], str(one.get("features")), one["epsilon"] or 0, one.get("reading") or "")
+            key=lambda one: (
+                one["dataset"],
+                one["mechanism"],
+                str(one.get("features")),
+                one["epsilon"] or 0,
+                one.get("reading") or "",
+            )
         )
         path.write_text(json.dumps(rows, indent=1) + "\n")
 

@@ -24,12 +24,12 @@ import pyarrow as pa
 import yaml
 from numpy.typing import NDArray
 
-from stages.boundary.manifest import Manifest
-from stages.models import taylor
-from stages.params import Params
-from stages.privacy import accounting, events
-from stages.privacy.plan import Facts, Plan
-from stages.registry import mechanism
+from airlock.inside.manifest import Manifest
+from airlock.models.papers import taylor
+from airlock.params import Params
+from airlock.privacy import accounting, events
+from airlock.privacy.plan import Facts, Plan
+from stages.mechanisms import mechanism
 
 KEY = bytes(32)
 ROWS = 1024
@@ -45,14 +45,17 @@ Images = tuple[NDArray[np.uint8], NDArray[np.int32]]
 def read_mnist(part: str) -> Images:
     """Images and labels of the IDX files."""
     folder = _data_home() / "mnist"
-    images, labels = (gzip.decompress((folder / f"{part}-{name}-ubyte.gz").read_bytes()) for name in ("images-idx3", "labels-idx1"))
+    images, labels = (
+        gzip.decompress((folder / f"{part}-{name}-ubyte.gz").read_bytes())
+        for name in ("images-idx3", "labels-idx1")
+    )
     pixels = np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28, 1)
     return pixels, np.frombuffer(labels, np.uint8, offset=8).astype(np.int32)
 
 
 def as_batches(images: NDArray[np.uint8], labels: NDArray[np.int32]) -> list[pa.RecordBatch]:
     """As a sealed file would give them."""
-    from stages.models.encoding import Encoded, pack
+    from airlock.records.encoding import Encoded, pack
 
     encoded = Encoded(images, labels, np.ones(len(labels), np.uint8))
     return [pack(encoded).slice(start, ROWS) for start in range(0, len(labels), ROWS)]
@@ -65,8 +68,12 @@ def read_cifar(part: str, most: int | None = None) -> Images:
     import pyarrow.parquet as pq
     from PIL import Image
 
-    table = pq.read_table(_data_home() / "cifar10-jpeg" / f"{'train' if part == 'train' else 'test'}.parquet").slice(0, most)
-    images = np.stack([np.asarray(Image.open(io.BytesIO(one)).convert("RGB")) for one in table["image_jpeg"].to_pylist()])
+    table = pq.read_table(
+        _data_home() / "cifar10-jpeg" / f"{'train' if part == 'train' else 'test'}.parquet"
+    ).slice(0, most)
+    images = np.stack(
+        [np.asarray(Image.open(io.BytesIO(one)).convert("RGB")) for one in table["image_jpeg"].to_pylist()]
+    )
     return images, table["label"].to_numpy().astype(np.int32)
 
 
@@ -84,12 +91,15 @@ def pretrain(asked: dict[str, Any]) -> None:
     """The network of line 1, trained on the raw records, to network.safetensors."""
     from safetensors.torch import save_file
 
-    from stages.release import pretraining
+    from stages.release.papers.adlm import pretraining
 
     facts, batches = _records(asked)
     options = {"network": "raw", "pretraining_epochs": asked["pretraining"]["epochs"]}
     params, recipe = _settled({**asked, "mechanism": "adlm", "options": options}, facts)
-    save_file(pretraining.network(recipe, params, facts, batches, key=KEY, release_id="network").state_dict(), NETWORK)
+    save_file(
+        pretraining.network(recipe, params, facts, batches, key=KEY, release_id="network").state_dict(),
+        NETWORK,
+    )
 
 
 def run(asked: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +116,9 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
     seconds = round(time.monotonic() - start)
     row = row_of(asked, params, plan)
     curve = {row["epochs"] - len(accuracies) + number: found for number, found in enumerate(accuracies, 1)}
-    Path("accuracy.csv").write_text("epoch,accuracy\n" + "".join(f"{epoch},{found:.4f}\n" for epoch, found in curve.items()))
+    Path("accuracy.csv").write_text(
+        "epoch,accuracy\n" + "".join(f"{epoch},{found:.4f}\n" for epoch, found in curve.items())
+    )
     return {
         **row,
         "accuracy": accuracies[-1],
@@ -126,14 +138,26 @@ def _judge_epochs(params: Params, release: Manifest, tensors: dict[str, Any], te
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for epochs in range(1, params.train.epochs + 1):
-            trained = train(params.train.model_copy(update={"epochs": epochs}), release, tensors, checkpoint=Path(folder))
+            trained = train(
+                params.train.model_copy(update={"epochs": epochs}), release, tensors, checkpoint=Path(folder)
+            )
             found.append(float((trained.model.predict(test[0]) == test[1]).mean()))
     return found
 
 
 def _records(asked: dict[str, Any]) -> tuple[Facts, list[pa.RecordBatch]]:
     images, labels = read(asked["dataset"], "train", asked["records"])
-    facts = Facts(asked["dataset"], True, "image", len(labels), 0, images.shape[1:], tuple("0123456789"), schema="", fingerprint="")
+    facts = Facts(
+        asked["dataset"],
+        True,
+        "image",
+        len(labels),
+        0,
+        images.shape[1:],
+        tuple("0123456789"),
+        schema="",
+        fingerprint="",
+    )
     return facts, as_batches(images, labels)
 
 
@@ -144,15 +168,17 @@ def _params(asked: dict[str, Any]) -> Params:
 
 
 def _settled(asked: dict[str, Any], facts: Facts) -> tuple[Params, Any]:
-    from stages.release import adlm
+    from stages.release.papers.adlm import adlm
 
     params = _params(asked)
     return params, adlm.resolve(params, facts, adaptive=asked["mechanism"] == "adlm")
 
 
-def _release(asked: dict[str, Any], facts: Facts, batches: list[pa.RecordBatch]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _release(
+    asked: dict[str, Any], facts: Facts, batches: list[pa.RecordBatch]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """As the release stage makes it; with `copies` as often as that, one after the other."""
-    from stages.release import perturbation
+    from stages.release.papers.adlm import perturbation
 
     if asked["mechanism"] == "none":
         return _without_noise(batches, facts), {"grid": 255, "fine": 2**16, "clip": 10.0}
@@ -162,17 +188,21 @@ def _release(asked: dict[str, Any], facts: Facts, batches: list[pa.RecordBatch])
     params, recipe = _settled(asked, facts)
     given = _pretrained(facts) if recipe.adaptive and recipe.options.network == "raw" else None
     made = [
-        perturbation.perturb(recipe, params, facts, batches, key=KEY, release_id=f"{identity} {copy}", network=given)
+        perturbation.perturb(
+            recipe, params, facts, batches, key=KEY, release_id=f"{identity} {copy}", network=given
+        )
         for copy in range(asked["copies"])
     ]
-    rows = {name: np.concatenate([tensors[name] for tensors, _ in made]) for name in ("inputs", "coefficients")}
+    rows = {
+        name: np.concatenate([tensors[name] for tensors, _ in made]) for name in ("inputs", "coefficients")
+    }
     return {**made[0][0], **rows}, made[0][1]
 
 
 def _pretrained(facts: Facts) -> Any:
     from safetensors.torch import load_file
 
-    from stages.models.networks import build
+    from airlock.models.papers.networks import build
 
     network = build("pretraining", facts.shape, len(facts.labels), seed=0)
     network.load_state_dict(load_file(NETWORK))
@@ -180,8 +210,8 @@ def _pretrained(facts: Facts) -> Any:
 
 
 def _without_noise(batches: list[pa.RecordBatch], facts: Facts) -> dict[str, Any]:
-    from stages.models.encoding import unpack
-    from stages.release.adlm import geometry
+    from airlock.records.encoding import unpack
+    from stages.release.papers.adlm.adlm import geometry
 
     parts = [unpack(batch, facts.shape) for batch in batches]
     images, labels = np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts])
@@ -193,16 +223,35 @@ def _without_noise(batches: list[pa.RecordBatch], facts: Facts) -> dict[str, Any
 
 
 def _manifest(name: str, plan: Plan | None, details: dict[str, Any]) -> Manifest:
-    from stages.privacy.guarantees import Guarantee
+    from airlock.privacy.guarantees import Guarantee
 
     nothing = Guarantee("proven", "record", "zero-out", math.inf, 0.0, reason="no noise")
-    return Manifest("bench", name, 1, {}, "record", "zero-out", None, plan.proven if plan else nothing, 0, False, "", {}, details)
+    return Manifest(
+        "bench",
+        name,
+        1,
+        {},
+        "record",
+        "zero-out",
+        None,
+        plan.proven if plan else nothing,
+        0,
+        False,
+        "",
+        {},
+        details,
+    )
 
 
 def row_of(asked: dict[str, Any], params: Params, plan: Plan | None) -> dict[str, Any]:
     """What `airlock compare` shows; infinity is a word, for JSON has none."""
     name = asked["mechanism"]
-    row = {"dataset": asked["dataset"], "mechanism": name, "options": asked["options"], "delta": params.release.delta}
+    row = {
+        "dataset": asked["dataset"],
+        "mechanism": name,
+        "options": asked["options"],
+        "delta": params.release.delta,
+    }
     # An interactive mechanism's epochs are among its options: it trains while it reads.
     row |= {"epochs": asked["options"].get("epochs", asked["train"]["epochs"]), "copies": asked["copies"]}
     row |= {"learning_rate": asked["options"].get("learning_rate", asked["train"]["learning_rate"])}
@@ -222,7 +271,9 @@ def row_of(asked: dict[str, Any], params: Params, plan: Plan | None) -> dict[str
         "proven_pure": _word(accounting.epsilon(event, 0.0)) if event and name != "dp-sgd" else "infinity",
         "proven": _word(proven.epsilon),
         "reason": proven.reason,
-        "paper_accuracy": PAPER.get((asked["dataset"], name, asked["epsilon"])) if asked["options"].get("preset") != "sound" else None,
+        "paper_accuracy": PAPER.get((asked["dataset"], name, asked["epsilon"]))
+        if asked["options"].get("preset") != "sound"
+        else None,
     }
 
 
@@ -233,7 +284,9 @@ def _word(epsilon: float) -> float | str:
 def main() -> None:
     """One stage of bench/ablations/pipeline.yaml, in the current folder."""
     if sys.argv[1:] not in (["network"], ["run"]):
-        sys.exit("usage: python -m bench.adlm network|run, in a folder with a params.yaml like bench/ablations/params.yaml")
+        sys.exit(
+            "usage: python -m bench.adlm network|run, in a folder with a params.yaml like bench/ablations/params.yaml"
+        )
     asked = yaml.safe_load(Path("params.yaml").read_text())
     if sys.argv[1] == "network":
         pretrain(asked)

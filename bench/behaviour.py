@@ -1,4 +1,4 @@
-"""Human behaviour prediction and classification on SIMULATED data (stages/datasets/simulation.py), as in the figures of pCDBN (Sec. 4.1).
+"""Human behaviour prediction and classification on SIMULATED data (airlock/datasets/simulation.py), as in the figures of pCDBN (Sec. 4.1).
 
     python -m bench.behaviour            all cells that are not in bench/results/behaviour.json yet
     python -m bench.behaviour attack     what the best test sees of a unit at its sensitivity bound
@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from airlock.datasets.behaviour import DAILY, Windows
+from airlock.inside import manifest
+from airlock.inside.manifest import Manifest
+from airlock.params import Params
+from airlock.records.schema import load_schema
 from bench.accuracy import locked
 from bench.behaviour_data import ROOT, TASKS, Data, facts_of, last_days, load
-from stages import registry
-from stages.boundary import manifest
-from stages.boundary.manifest import Manifest
-from stages.datasets.behaviour import DAILY, Windows
-from stages.params import Params
-from stages.records.schema import load_schema
+from stages import mechanisms
 
 RESULTS = Path(__file__).parent / "results/behaviour.json"
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 8.0)
@@ -49,18 +49,24 @@ PAPER = {0.1: 0.88, 2.0: 0.92, 8.0: 0.94}
 def measure(data: Data, reading: str, unit: str, epsilon: float, key: int) -> tuple[float, float]:
     """Accuracy on the holdout and proven epsilon of one release, trained from."""
     params = Params.model_validate({"release": {"epsilon": epsilon, "unit": unit, **READINGS[reading]}})
-    mechanism = registry.mechanism(params.release.mechanism)
+    mechanism = mechanisms.mechanism(params.release.mechanism)
     plan = mechanism.plan(params, data.facts)
     identity = manifest.release_id(plan, data.facts)
     noise = hashlib.sha256(f"bench {key} {identity}".encode()).digest()
     tensors, details = mechanism.make(params, data.facts, data, key=noise, release_id=identity)
     facts = data.facts
-    described = {"kind": facts.kind, "n": facts.n, "shape": list(facts.shape), "labels": list(facts.labels), "schema": facts.schema}
+    described = {
+        "kind": facts.kind,
+        "n": facts.n,
+        "shape": list(facts.shape),
+        "labels": list(facts.labels),
+        "schema": facts.schema,
+    }
     release = Manifest(
         identity, plan.mechanism, plan.version, plan.parameters, plan.proven.unit, plan.proven.neighbours, None, plan.proven, plan.passes,
         False, "", {}, {"data": described, **details},
     )  # fmt: skip
-    trained = registry.mechanism(plan.mechanism, "open").train(params.train, release, tensors)
+    trained = mechanisms.mechanism(plan.mechanism, "open").train(params.train, release, tensors)
     return float((trained.model.predict(data.holdout.x) == data.holdout.y).mean()), plan.proven.epsilon
 
 
@@ -97,8 +103,18 @@ def _reading(reading: str, unit: str, points: int) -> str:
 def _guarantee(reading: str, epsilon: float, proven: float) -> dict[str, Any]:
     if reading == "published":
         epochs = READINGS[reading]["options"]["epochs"]
-        return {"proven_epsilon": "infinity", "claimed": epsilon, "passes": None, "epochs": epochs, "reason": FLAW}
-    return {"proven_epsilon": proven, "delta": 1e-5, "passes": {"machine": 3, "window": 2, "tabular": 2}[reading]}
+        return {
+            "proven_epsilon": "infinity",
+            "claimed": epsilon,
+            "passes": None,
+            "epochs": epochs,
+            "reason": FLAW,
+        }
+    return {
+        "proven_epsilon": proven,
+        "delta": 1e-5,
+        "passes": {"machine": 3, "window": 2, "tabular": 2}[reading],
+    }
 
 
 def baselines(data: Data, task: str) -> list[dict[str, Any]]:
@@ -112,14 +128,26 @@ def baselines(data: Data, task: str) -> list[dict[str, Any]]:
     slots = data.facts.friends["slots"] if data.facts.friends else 0
     found["not private: window and influence"] = _regression(data, slots)
     found["not private: window alone"] = _regression(data, slots, friends=False)
-    common = {"dataset": TASKS[task], "simulated": True, "task": task, "records": data.facts.n, "days": data.facts.per_user}
+    common = {
+        "dataset": TASKS[task],
+        "simulated": True,
+        "task": task,
+        "records": data.facts.n,
+        "days": data.facts.per_user,
+    }
     return [{**common, "baseline": name, "accuracy_mean": accuracy} for name, accuracy in found.items()]
 
 
 def _last_value(held: Windows) -> float:
     """Tomorrow as today: the status of the record before, where there is one."""
-    known = {(user, point): status for user, point, status in zip(held.users, held.point, held.status, strict=True)}
-    pairs = [(known[user, point - 1], status) for (user, point), status in known.items() if (user, point - 1) in known]
+    known = {
+        (user, point): status for user, point, status in zip(held.users, held.point, held.status, strict=True)
+    }
+    pairs = [
+        (known[user, point - 1], status)
+        for (user, point), status in known.items()
+        if (user, point - 1) in known
+    ]
     return float(np.mean([one == other for one, other in pairs]))
 
 
@@ -143,12 +171,22 @@ def wanted(task: str) -> list[dict[str, Any]]:
     """All cells of a task, without their figures."""
     whole, units = (235 if task == "prediction" else 38), ("record", "user")
     epsilons = {"window": EPSILONS, "machine": (1.0, 8.0, 0.1), "tabular": (1.0, 8.0)}
-    cells = [(reading, unit, epsilon, whole) for reading in epsilons for unit in units for epsilon in epsilons[reading]]
-    cells += [("published", "record", epsilon, whole) for epsilon in PAPER] if task == "classification" else []
+    cells = [
+        (reading, unit, epsilon, whole)
+        for reading in epsilons
+        for unit in units
+        for epsilon in epsilons[reading]
+    ]
+    cells += (
+        [("published", "record", epsilon, whole) for epsilon in PAPER] if task == "classification" else []
+    )
     if task == "prediction":
         cells += [("window", unit, 1.0, days) for unit in units for days in DAYS[:-1]]
         cells += [("machine", unit, 1.0, days) for unit in units for days in (DAYS[0], DAYS[2])]
-    return [{"task": task, "features": reading, "unit": unit, "epsilon": epsilon, "days": days} for reading, unit, epsilon, days in cells]
+    return [
+        {"task": task, "features": reading, "unit": unit, "epsilon": epsilon, "days": days}
+        for reading, unit, epsilon, days in cells
+    ]
 
 
 def run(keys: int, only: str | None) -> None:
@@ -165,7 +203,9 @@ def run(keys: int, only: str | None) -> None:
             assert data is not None
             part = last_days(data, one["days"]) if one["days"] < (data.facts.per_user or 0) else data
             row = cell(part, task, one["features"], one["unit"], one["epsilon"], keys)
-            print(task, row["reading"], one["epsilon"], one["days"], f"{row['accuracy_mean']:.4f}", flush=True)
+            print(
+                task, row["reading"], one["epsilon"], one["days"], f"{row['accuracy_mean']:.4f}", flush=True
+            )
             _keep([row])
 
 
@@ -177,16 +217,35 @@ def results() -> list[dict[str, Any]]:
 
 def attack_law(epsilon: float = 1.0, trials: int = 200_000) -> list[dict[str, Any]]:
     """What the best test sees of a user or record at the sensitivity bound, with the release's own noise."""
-    from stages import attack
+    from airlock.attack import attack
 
     found = []
     for unit in ("record", "user"):
         release = {"mechanism": "behaviour", "epsilon": epsilon, "unit": unit}
-        settings: dict[str, Any] = {"confidence": 0.95, "seed": 0, "sampler": "auto", "tick": lambda done, total: None}
-        params, schema = Params.model_validate({"release": release}), load_schema(ROOT / f"data/schemas/{DAILY}.yaml")
-        targets = attack.targets_of(params, facts_of(DAILY, schema, 59_690, 254))
+        settings: dict[str, Any] = {
+            "confidence": 0.95,
+            "seed": 0,
+            "sampler": "auto",
+            "tick": lambda done, total: None,
+        }
+        params, schema = (
+            Params.model_validate({"release": release}),
+            load_schema(ROOT / f"data/schemas/{DAILY}.yaml"),
+        )
+        targets = attack.targets_of(
+            mechanisms.mechanism(params.release.mechanism), params, facts_of(DAILY, schema, 59_690, 254)
+        )
         findings = [attack.attack(target, trials=trials, **settings).to_json() for target in targets]
-        found.append({"mechanism": "behaviour", "epsilon": epsilon, "unit": unit, "options": {}, "noise_factor": 1.0, "findings": findings})
+        found.append(
+            {
+                "mechanism": "behaviour",
+                "epsilon": epsilon,
+                "unit": unit,
+                "options": {},
+                "noise_factor": 1.0,
+                "findings": findings,
+            }
+        )
     return found
 
 
@@ -200,9 +259,19 @@ def _keep(rows: list[dict[str, Any]], attacks: list[dict[str, Any]] | None = Non
         known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"runs": [], "attacks": []}
         order = sorted(
             [*known["runs"], *rows],
-            key=lambda row: (row["task"], row.get("features", ""), row.get("unit", ""), row["days"], row.get("epsilon", 0.0)),
+            key=lambda row: (
+                row["task"],
+                row.get("features", ""),
+                row.get("unit", ""),
+                row["days"],
+                row.get("epsilon", 0.0),
+            ),
         )
-        document = {"simulated": True, "runs": order, "attacks": known.get("attacks", []) if attacks is None else attacks}
+        document = {
+            "simulated": True,
+            "runs": order,
+            "attacks": known.get("attacks", []) if attacks is None else attacks,
+        }
         RESULTS.write_text(json.dumps(document, indent=1) + "\n")
 
 
@@ -218,7 +287,9 @@ def tune() -> None:
 
 def main() -> None:
     """Measure, tune, or write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", nargs="?", choices=["run", "attack", "page"], default="run")
     parser.add_argument("--keys", type=int, default=KEYS)
     parser.add_argument("--only", choices=[*READINGS])

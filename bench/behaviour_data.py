@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.datasets import behaviour
-from stages.datasets.behaviour import DAILY, WEEKLY, Windows
-from stages.datasets.simulation import SEED
-from stages.models.encoding import Encoded, encode, encoded_shape, pack
-from stages.privacy.plan import Facts
-from stages.records.schema import Schema, load_schema
+from airlock.datasets import behaviour
+from airlock.datasets.behaviour import DAILY, WEEKLY, Windows
+from airlock.datasets.simulation import SEED
+from airlock.privacy.plan import Facts
+from airlock.records.encoding import Encoded, encode, encoded_shape, pack
+from airlock.records.schema import Schema, load_schema
 
 ROOT = Path(__file__).parents[1]
 TASKS = {"prediction": DAILY, "classification": WEEKLY}
@@ -72,7 +72,9 @@ def _encoded(found: Windows, schema: Schema) -> Encoded:
 def _batches(records: Encoded, users: NDArray[np.int64]) -> list[Any]:
     def part(start: int) -> Any:
         few = slice(start, start + ROWS)
-        return pack(Encoded(records.x[few].copy(), records.y[few].copy(), records.valid[few].copy()), user=users[few])
+        return pack(
+            Encoded(records.x[few].copy(), records.y[few].copy(), records.valid[few].copy()), user=users[few]
+        )
 
     return [part(start) for start in range(0, len(records.y), ROWS)]
 
@@ -84,6 +86,8 @@ def last_days(data: Data, days: int) -> Data:
     assert data.facts.friends is not None
     slots = data.facts.friends["slots"]
     records = Encoded(data.records.x[chosen], data.records.y[chosen], data.records.valid[chosen])
-    facts = replace(data.facts, n=len(records.y), per_user=days, friends={"slots": slots, "appearances": days * slots})
+    facts = replace(
+        data.facts, n=len(records.y), per_user=days, friends={"slots": slots, "appearances": days * slots}
+    )
     windows = {**data.windows, "records": data.windows["records"].only(chosen)}
     return Data(facts, _batches(records, windows["records"].users), data.holdout, records, windows)

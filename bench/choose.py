@@ -12,7 +12,7 @@ steps of the grid, to the plateau's median on every axis; of equally near ones t
 Rows, sums, noise scales and training are the pipeline's own functions. Only the noise is simulated: numpy's Gaussians, rounded to the
 grid. Pixels of digits are bounded by their depth, 0 to 16. The bounds of wine are round numbers around what a table of wine analyses
 would allow, written down without computing anything from the records. Wine has a third of the records of a table of 500, so its epsilons
-are three times as large. The ridge is the rule of stages.models.moments; how much it loses on these tables is reported beside.
+are three times as large. The ridge is the rule of airlock.models.moments; how much it loses on these tables is reported beside.
 """
 
 from __future__ import annotations
@@ -84,14 +84,33 @@ def main() -> None:
     tasks = [(dataset, fold) for dataset in EPSILONS for fold in range(FOLDS)]
     with ProcessPoolExecutor(4) as pool:
         found = dict(zip(tasks, pool.map(judge, *zip(*tasks, strict=True)), strict=True))
-        accuracies = {name: np.concatenate([found[name, fold] for fold in range(FOLDS)], axis=-1) for name in EPSILONS}
+        accuracies = {
+            name: np.concatenate([found[name, fold] for fold in range(FOLDS)], axis=-1) for name in EPSILONS
+        }
         losses, errors = score(accuracies)
         plateau = losses <= losses.min() + errors
         chosen = choose(losses, plateau)
-        damping = dict(zip(tasks, pool.map(judge_ridges, *zip(*tasks, strict=True), [cell(chosen)] * len(tasks)), strict=True))
+        damping = dict(
+            zip(
+                tasks,
+                pool.map(judge_ridges, *zip(*tasks, strict=True), [cell(chosen)] * len(tasks)),
+                strict=True,
+            )
+        )
     ridges = {name: np.mean([damping[name, fold] for fold in range(FOLDS)], axis=0) for name in EPSILONS}
-    RESULT.write_text(json.dumps(report(accuracies, losses, errors, plateau, chosen, ridges), indent=1) + "\n")
-    print(json.dumps({**cell(chosen), "loss": float(losses[chosen]), "least loss": float(losses.min()), "plateau": int(plateau.sum())}))
+    RESULT.write_text(
+        json.dumps(report(accuracies, losses, errors, plateau, chosen, ridges), indent=1) + "\n"
+    )
+    print(
+        json.dumps(
+            {
+                **cell(chosen),
+                "loss": float(losses[chosen]),
+                "least loss": float(losses.min()),
+                "plateau": int(plateau.sum()),
+            }
+        )
+    )
 
 
 def judge(dataset: str, fold: int) -> Array:
@@ -103,7 +122,9 @@ def judge(dataset: str, fold: int) -> Array:
         wanted = cell((*place, 0))
         for at, epsilon in enumerate(EPSILONS[dataset]):
             for key in range(KEYS[dataset]):
-                for gram, accuracy in enumerate(train(part, key, epsilon, wanted, AXES["gram_share"], ("auto",))):
+                for gram, accuracy in enumerate(
+                    train(part, key, epsilon, wanted, AXES["gram_share"], ("auto",))
+                ):
                     accuracies[(*place, gram, at, key)] = accuracy
     return accuracies
 
@@ -112,7 +133,10 @@ def judge_ridges(dataset: str, fold: int, wanted: dict[str, float]) -> Array:
     """Accuracy of the chosen cell by (epsilon, ridge), the rule's ridge first; the mean over keys."""
     part = open_part(dataset, fold)
     runs = [
-        [list(train(part, key, epsilon, wanted, (wanted["gram_share"],), ("auto", *RIDGES))) for key in range(KEYS[dataset])]
+        [
+            list(train(part, key, epsilon, wanted, (wanted["gram_share"],), ("auto", *RIDGES)))
+            for key in range(KEYS[dataset])
+        ]
         for epsilon in EPSILONS[dataset]
     ]
     means: Array = np.array(runs).mean(axis=1)
@@ -120,13 +144,18 @@ def judge_ridges(dataset: str, fold: int, wanted: dict[str, float]) -> Array:
 
 
 def train(
-    part: Part, key: int, epsilon: float, wanted: dict[str, float], gram_shares: tuple[float, ...], ridges: tuple[float | str, ...]
+    part: Part,
+    key: int,
+    epsilon: float,
+    wanted: dict[str, float],
+    gram_shares: tuple[float, ...],
+    ridges: tuple[float | str, ...],
 ) -> Iterator[float]:
-    """Two passes as in stages.release.coefficients, then the closed form; the accuracy for every gram share and ridge."""
-    from stages.models import tables
-    from stages.models.moments import Moments, choose_ridge, closed_form
-    from stages.models.projection import centre, spectral_radius
-    from stages.models.rows import LIMIT
+    """Two passes as in stages.release.mechanisms.coefficients, then the closed form; the accuracy for every gram share and ridge."""
+    from airlock.models.features import tables
+    from airlock.models.features.projection import centre, spectral_radius
+    from airlock.models.features.rows import LIMIT
+    from airlock.models.moments import Moments, choose_ridge, closed_form
 
     n, width = part.x.shape
     classes = int(part.y.max()) + 1
@@ -142,7 +171,9 @@ def train(
         # As moments_of does, but for its eigen(), which looks for threads to forbid each time: that would take most of the time here.
         values, vectors = np.linalg.eigh(np.rint(gram + scaled["gram"] * draws.gram))
         noisy = np.rint(cross + scaled["cross"] * draws.cross) / (LIMIT * classes)
-        moments = Moments(values / LIMIT**2, vectors, noisy, spectral_radius(width + 1, scaled["gram"]) / LIMIT**2, n)
+        moments = Moments(
+            values / LIMIT**2, vectors, noisy, spectral_radius(width + 1, scaled["gram"]) / LIMIT**2, n
+        )
         for ridge in ridges:
             weights = closed_form(moments, choose_ridge(moments, ridge))
             yield float(((test @ weights).argmax(axis=1) == part.test_y).mean())
@@ -150,16 +181,18 @@ def train(
 
 def scales(width: int, classes: int, epsilon: float, mean: float, gram: float) -> dict[str, float]:
     """Noise in grid units, as a release would price it."""
-    from stages.params import Params
-    from stages.release.coefficients import Recipe, queries
-    from stages.release.queries import price
+    from airlock.params import Params
+    from stages.release.mechanisms.coefficients import Recipe, queries
+    from stages.release.noisy_sums import price
 
     known = (width, classes, epsilon, mean, gram)
     if known not in _scales:
         params = Params.model_validate({"dataset": "choice", "release": {"epsilon": epsilon}})
         shares = {"mean": mean, "gram": gram, "cross": 1.0 - mean - gram}
         recipe = Recipe("tabular", width, 1, classes, 2, shares, 0.0, 1)
-        _scales[known] = {one.query.purpose: one.scale for one in price(queries(recipe, params), params.release)}
+        _scales[known] = {
+            one.query.purpose: one.scale for one in price(queries(recipe, params), params.release)
+        }
     return _scales[known]
 
 
@@ -170,7 +203,9 @@ def draw(part: Part, key: int, size: int, classes: int) -> Draws:
     """Noise of standard deviation 1; of the symmetric matrix, 1 on the diagonal and 1 / sqrt 2 off it."""
     noise = np.random.default_rng([key, part.fold, list(EPSILONS).index(part.dataset)])
     square = noise.standard_normal((size, size))
-    return Draws(noise.standard_normal(size - 1), (square + square.T) / 2, noise.standard_normal((size, classes)))
+    return Draws(
+        noise.standard_normal(size - 1), (square + square.T) / 2, noise.standard_normal((size, classes))
+    )
 
 
 def open_part(dataset: str, fold: int) -> Part:
@@ -178,7 +213,9 @@ def open_part(dataset: str, fold: int) -> Part:
     from sklearn import datasets
 
     loaded = datasets.load_digits() if dataset == "digits" else datasets.load_wine()
-    bounds = np.array([(0, 16)] * 64 if dataset == "digits" else [WINE[name] for name in loaded.feature_names], dtype=float)
+    bounds = np.array(
+        [(0, 16)] * 64 if dataset == "digits" else [WINE[name] for name in loaded.feature_names], dtype=float
+    )
     x = np.clip((loaded.data - bounds[:, 0]) / (bounds[:, 1] - bounds[:, 0]), 0, 1)
     held = np.random.default_rng(0).permutation(len(x)) % FOLDS == fold
     return Part(dataset, fold, x[~held], loaded.target[~held], x[held], loaded.target[held])
@@ -219,7 +256,10 @@ def report(
     """What bench/results/choice.json holds."""
 
     def describe(place: tuple[int, ...]) -> dict[str, Any]:
-        means = {name: [round(float(one), 5) for one in found[place].mean(axis=-1)] for name, found in accuracies.items()}
+        means = {
+            name: [round(float(one), 5) for one in found[place].mean(axis=-1)]
+            for name, found in accuracies.items()
+        }
         numbers = {"loss": round(float(losses[place]), 5), "standard_error": round(float(errors[place]), 5)}
         return {**cell(place), **numbers, "plateau": bool(plateau[place]), "accuracy": means}
 
@@ -234,7 +274,9 @@ def report(
                 {
                     "epsilon": epsilon,
                     "rule": round(float(row[0]), 5),
-                    "fixed": {str(ridge): round(float(one), 5) for ridge, one in zip(RIDGES, row[1:], strict=True)},
+                    "fixed": {
+                        str(ridge): round(float(one), 5) for ridge, one in zip(RIDGES, row[1:], strict=True)
+                    },
                 }
                 for epsilon, row in zip(EPSILONS[name], found, strict=True)
             ]

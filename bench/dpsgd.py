@@ -35,11 +35,20 @@ VALIDATION = 10_000
 SETTINGS: dict[str, list[tuple[float, int, float, int]]] = {
     "dp-sgd cnn (opacus)": [
         *((rate, batch, clip, 2) for batch, clip, rate in product((512, 2048), (0.1, 1.0), (0.5, 1.0, 2.0))),
-        *((rate, batch, 1.0, 5) for batch, rates in ((512, (0.5, 1.0, 2.0)), (2048, (2.0, 4.0))) for rate in rates),
-        *((rate, batch, 1.0, 10) for batch, rates in ((512, (0.25, 0.5, 1.0, 2.0)), (2048, (2.0, 4.0))) for rate in rates),
+        *(
+            (rate, batch, 1.0, 5)
+            for batch, rates in ((512, (0.5, 1.0, 2.0)), (2048, (2.0, 4.0)))
+            for rate in rates
+        ),
+        *(
+            (rate, batch, 1.0, 10)
+            for batch, rates in ((512, (0.25, 0.5, 1.0, 2.0)), (2048, (2.0, 4.0)))
+            for rate in rates
+        ),
     ],
     "dp-sgd linear, same features (opacus)": [
-        (rate, batch, clip, 5) for batch, clip, rate in product((1024, 4096), (0.1, 1.0), (4.0, 16.0, 64.0, 256.0))
+        (rate, batch, clip, 5)
+        for batch, clip, rate in product((1024, 4096), (0.1, 1.0), (4.0, 16.0, 64.0, 256.0))
     ],
 }
 SEEDS = 3
@@ -65,7 +74,11 @@ def main() -> None:
     parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.cell:
-        row = reference(asked.cell) if asked.mechanism == "none" else measure(asked.cell, asked.mechanism, asked.setting, asked.validate)
+        row = (
+            reference(asked.cell)
+            if asked.mechanism == "none"
+            else measure(asked.cell, asked.mechanism, asked.setting, asked.validate)
+        )
         print(json.dumps(row))
         return
     with tempfile.TemporaryDirectory(prefix="airlock-bench-") as folder:
@@ -78,7 +91,17 @@ def main() -> None:
             keep(_cell(folder, name, ranked(name)[0]), RESULTS)
         for mechanism in ("coefficients", "coefficients-iterated"):
             keep(
-                in_own_process("bench.accuracy", DATASET, mechanism, "--epsilon", str(EPSILON), "--keys", str(SEEDS), "--cell", folder),
+                in_own_process(
+                    "bench.accuracy",
+                    DATASET,
+                    mechanism,
+                    "--epsilon",
+                    str(EPSILON),
+                    "--keys",
+                    str(SEEDS),
+                    "--cell",
+                    folder,
+                ),
                 RESULTS,
             )
         keep(_cell(folder, "none", {}), RESULTS)
@@ -93,18 +116,22 @@ def tune(folder: str, name: str, settings: list[tuple[float, int, float, int]]) 
 
 def ranked(name: str) -> list[dict[str, Any]]:
     """The settings that were tried, best first."""
-    tried = [row for row in (json.loads(TUNING.read_text()) if TUNING.exists() else []) if row["mechanism"] == name]
+    tried = [
+        row for row in (json.loads(TUNING.read_text()) if TUNING.exists() else []) if row["mechanism"] == name
+    ]
     return [dict(row["setting"]) for row in sorted(tried, key=lambda row: -float(row["accuracy_mean"]))]
 
 
 def _cell(folder: str, name: str, setting: dict[str, Any], *flags: str) -> dict[str, Any]:
-    return in_own_process("bench.dpsgd", "--mechanism", name, "--setting", json.dumps(setting), "--cell", folder, *flags)
+    return in_own_process(
+        "bench.dpsgd", "--mechanism", name, "--setting", json.dumps(setting), "--cell", folder, *flags
+    )
 
 
 def measure(folder: Path, name: str, given: dict[str, Any], validate: bool) -> dict[str, Any]:
     """DP-SGD with one setting: on the validation split once, or on the test set with several seeds."""
+    from airlock.privacy.calibration import sampled_gaussian_multiplier
     from bench.pipeline import peak_memory_mb
-    from stages.privacy.calibration import sampled_gaussian_multiplier
 
     setting = Setting(**given)
     (x, y), (test_x, test_y) = load(folder)
@@ -137,19 +164,29 @@ def measure(folder: Path, name: str, given: dict[str, Any], validate: bool) -> d
     }
 
 
-def load(folder: Path) -> tuple[tuple[NDArray[np.uint8], NDArray[np.int64]], tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+def load(
+    folder: Path,
+) -> tuple[tuple[NDArray[np.uint8], NDArray[np.int64]], tuple[NDArray[np.uint8], NDArray[np.int64]]]:
     """Images and labels of the training and the test set, as the pipeline encodes them."""
+    from airlock.records.encoding import encode
+    from airlock.records.schema import load_schema
+    from airlock.records.tables import open_table
     from bench.pipeline import Pipeline
-    from stages.models.encoding import encode
-    from stages.records.schema import load_schema
-    from stages.records.tables import open_table
 
     pipeline = Pipeline(folder, DATASET)
     schema = load_schema(pipeline.workspace / f"data/schemas/{DATASET}.yaml")
     parts = []
     for role in ("records", "holdout"):
-        encoded = [encode(batch, schema) for batch in open_table(pipeline.workspace / f"data/raw/{DATASET}/{role}.parquet").batches()]
-        parts.append((np.concatenate([one.x for one in encoded]), np.concatenate([one.y for one in encoded]).astype(np.int64)))
+        encoded = [
+            encode(batch, schema)
+            for batch in open_table(pipeline.workspace / f"data/raw/{DATASET}/{role}.parquet").batches()
+        ]
+        parts.append(
+            (
+                np.concatenate([one.x for one in encoded]),
+                np.concatenate([one.y for one in encoded]).astype(np.int64),
+            )
+        )
     return parts[0], parts[1]
 
 
@@ -159,23 +196,40 @@ def networks(name: str) -> tuple[Any, Any]:
     from torch import nn
 
     if "cnn" in name:
-        layers = [nn.Conv2d(1, 16, 8, 2, padding=3), nn.ReLU(), nn.MaxPool2d(2, 1), nn.Conv2d(16, 32, 4, 2), nn.ReLU(), nn.MaxPool2d(2, 1)]
-        network = nn.Sequential(*layers, nn.Flatten(), nn.Linear(32 * 4 * 4, 32), nn.ReLU(), nn.Linear(32, 10))
-        return network, lambda x: (torch.as_tensor(x[..., 0], dtype=torch.float32)[:, None] / 255 - 0.1307) / 0.3081
+        layers = [
+            nn.Conv2d(1, 16, 8, 2, padding=3),
+            nn.ReLU(),
+            nn.MaxPool2d(2, 1),
+            nn.Conv2d(16, 32, 4, 2),
+            nn.ReLU(),
+            nn.MaxPool2d(2, 1),
+        ]
+        network = nn.Sequential(
+            *layers, nn.Flatten(), nn.Linear(32 * 4 * 4, 32), nn.ReLU(), nn.Linear(32, 10)
+        )
+        return (
+            network,
+            lambda x: (torch.as_tensor(x[..., 0], dtype=torch.float32)[:, None] / 255 - 0.1307) / 0.3081,
+        )
     return nn.Linear(1029, 10), lambda x: torch.as_tensor(_rows(x))
 
 
 def _rows(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    from stages.models.features import DEFAULTS, feature_map
-    from stages.models.rows import LIMIT
-    from stages.release.records import bounded_map
+    from airlock.models.features.features import DEFAULTS, feature_map
+    from airlock.models.features.rows import LIMIT
+    from stages.release.passes import bounded_map
 
     transform = feature_map(DEFAULTS["image"], "image", images.shape[1:]).transform
-    parts = bounded_map(lambda start: (transform(images[start : start + 1024]) / LIMIT).astype(np.float32), range(0, len(images), 1024))
+    parts = bounded_map(
+        lambda start: (transform(images[start : start + 1024]) / LIMIT).astype(np.float32),
+        range(0, len(images), 1024),
+    )
     return np.concatenate(list(parts))
 
 
-def descend(network: Any, x: Any, y: NDArray[np.int64], setting: Setting, multiplier: float, seed: int) -> Any:
+def descend(
+    network: Any, x: Any, y: NDArray[np.int64], setting: Setting, multiplier: float, seed: int
+) -> Any:
     """Opacus' DP-SGD: Poisson batches, clipped per-record gradients, Gaussian noise."""
     import torch
     from opacus import PrivacyEngine
@@ -187,7 +241,11 @@ def descend(network: Any, x: Any, y: NDArray[np.int64], setting: Setting, multip
     optimiser = torch.optim.SGD(network.parameters(), lr=setting.rate / setting.clip, momentum=0.0)
     loader = DataLoader(TensorDataset(x, torch.as_tensor(y)), batch_size=setting.batch)
     network, optimiser, loader = PrivacyEngine().make_private(
-        module=network, optimizer=optimiser, data_loader=loader, noise_multiplier=multiplier, max_grad_norm=setting.clip
+        module=network,
+        optimizer=optimiser,
+        data_loader=loader,
+        noise_multiplier=multiplier,
+        max_grad_norm=setting.clip,
     )
     for _ in range(setting.epochs):
         for inputs, labels in loader:
@@ -209,11 +267,11 @@ def judge(network: Any, x: Any, y: NDArray[np.int64]) -> float:
 
 def reference(folder: Path) -> dict[str, Any]:
     """Logistic regression without privacy on the same features."""
+    from airlock.models.features.features import choose
     from bench.pipeline import Pipeline, peak_memory_mb
-    from stages.models.features import choose
     from stages.open.evaluate import judge as judge_model
+    from stages.release.perturb import HOLDOUT
     from stages.release.reference import fit
-    from stages.release.release import HOLDOUT
 
     pipeline = Pipeline(folder, DATASET)
     params = pipeline.params()

@@ -49,7 +49,9 @@ def make_batch(start: int) -> pa.RecordBatch:
 def make_file(path: Path, rows: int) -> None:
     """Write the raw file batch by batch."""
     kind = make_batch(0).schema
-    writer = pa.parquet.ParquetWriter(path, kind) if path.suffix == ".parquet" else pa.csv.CSVWriter(path, kind)
+    writer = (
+        pa.parquet.ParquetWriter(path, kind) if path.suffix == ".parquet" else pa.csv.CSVWriter(path, kind)
+    )
     with writer:
         for start in range(0, rows, BATCH):
             writer.write_batch(make_batch(start))
@@ -57,25 +59,40 @@ def make_file(path: Path, rows: int) -> None:
 
 def ingest(workspace: Path, raw: Path) -> dict[str, Any]:
     """Add and ingest one file in this process, and tell its peak."""
-    from stages.boundary import handles, intake
-    from stages.boundary.home import project
-    from stages.boundary.keys import Keyring
-    from stages.boundary.room import Room
-    from stages.boundary.seal import seal_contexts
-    from stages.params import Params
+    from airlock.inside.room import Room
+    from airlock.inside.sealed import seal_contexts
+    from airlock.owner import add
+    from airlock.owner.home import project
+    from airlock.owner.keys import Keyring
+    from airlock.params import Params
+    from airlock.records import handles
     from stages.sensitive import ingest as stage
 
     place = project(workspace)
-    intake.add(place, workspace, raw, name="rows")
+    add.add(place, workspace, raw, name="rows")
     params = Params.model_validate({"dataset": "rows", "evaluate": {"holdout": "private"}})
     keyring, facts = Keyring.load(place), handles.public_facts(workspace, params)
-    keys = {f"seal:{role}": keyring.seal_key(context) for role, context in seal_contexts(facts, generation=1).items()}
+    keys = {
+        f"seal:{role}": keyring.seal_key(context)
+        for role, context in seal_contexts(facts, generation=1).items()
+    }
     names = ("data/schemas/rows.yaml", "data/handles/rows", "data/sealed")
     paths = {**{name: workspace / name for name in names}, "raw:records": raw}
     start = time.perf_counter()
-    stage.main(Room("ingest", params, facts={"generation": 1}, keys={**keys, "split": keyring.split_key("rows")}, paths=paths))
+    stage.main(
+        Room(
+            "ingest",
+            params,
+            facts={"generation": 1},
+            keys={**keys, "split": keyring.split_key("rows")},
+            paths=paths,
+        )
+    )
     seconds = time.perf_counter() - start
-    return {"seconds": round(seconds, 1), "peak_megabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)}
+    return {
+        "seconds": round(seconds, 1),
+        "peak_megabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+    }
 
 
 def measure(rows: int, kind: str) -> dict[str, Any]:
@@ -91,8 +108,15 @@ def measure(rows: int, kind: str) -> dict[str, Any]:
         raw = workspace / f"data/raw/rows.{kind}"
         make_file(raw, rows)
         command = [sys.executable, "-m", "bench.ingest_memory", str(workspace), str(raw)]
-        done = subprocess.run(command, env={**os.environ, "AIRLOCK_HOME": home}, check=True, capture_output=True, text=True)
-        return {"rows": rows, "format": kind, "raw_megabytes": round(raw.stat().st_size / 2**20, 1), **json.loads(done.stdout)}
+        done = subprocess.run(
+            command, env={**os.environ, "AIRLOCK_HOME": home}, check=True, capture_output=True, text=True
+        )
+        return {
+            "rows": rows,
+            "format": kind,
+            "raw_megabytes": round(raw.stat().st_size / 2**20, 1),
+            **json.loads(done.stdout),
+        }
 
 
 def main() -> None:

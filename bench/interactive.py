@@ -28,10 +28,10 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from airlock.params import Params
+from airlock.privacy.plan import Facts, Plan
 from bench.adlm import as_batches, read_mnist
-from stages.params import Params
-from stages.privacy.plan import Facts, Plan
-from stages.registry import mechanism
+from stages.mechanisms import mechanism
 
 RESULTS = Path(__file__).parent / "results" / "interactive.json"
 KEY = bytes(32)
@@ -67,7 +67,9 @@ def read_usps(train: bool) -> Images:
     path = Path(os.environ.get("AIRLOCK_DATA_HOME", "../shared/data")) / "usps/zip.train.gz"
     with gzip.open(path, "rt") as lines:
         rows = np.loadtxt(lines, max_rows=6000)[slice(0, 5000) if train else slice(5000, 6000)]
-    return np.rint((rows[:, 1:] + 1) * 127.5).astype(np.uint8).reshape(-1, 16, 16, 1), rows[:, 0].astype(np.int32)
+    return np.rint((rows[:, 1:] + 1) * 127.5).astype(np.uint8).reshape(-1, 16, 16, 1), rows[:, 0].astype(
+        np.int32
+    )
 
 
 @lru_cache(maxsize=2)
@@ -80,7 +82,9 @@ def read_cifar(train: bool) -> Images:
 
     folder = Path(os.environ.get("AIRLOCK_DATA_HOME", "../shared/data")) / "cifar10-jpeg"
     table = pq.read_table(folder / f"{'train' if train else 'test'}.parquet")
-    images = np.stack([np.asarray(Image.open(io.BytesIO(one)).convert("RGB")) for one in table["image_jpeg"].to_pylist()])
+    images = np.stack(
+        [np.asarray(Image.open(io.BytesIO(one)).convert("RGB")) for one in table["image_jpeg"].to_pylist()]
+    )
     return images, table["label"].to_numpy().astype(np.int32)
 
 
@@ -104,21 +108,42 @@ def autoencoders() -> Iterator[dict[str, Any]]:
     for epsilon in (8.0, 1.0, 4.0, 2.0):
         one = {"dataset": "usps", "epsilon": epsilon}
         yield one | {"mechanism": "dp-mac", "options": {"preset": "authors-usps"}}
-        yield one | {"mechanism": "dp-mac", "options": {"preset": "paper-usps", "units": "relu", "initial": "glorot"}}
-        yield one | {"mechanism": "dp-mac", "options": {"preset": "authors-usps", "sigma": "auto", "allocation": "sharp"}}
+        yield one | {
+            "mechanism": "dp-mac",
+            "options": {"preset": "paper-usps", "units": "relu", "initial": "glorot"},
+        }
+        yield one | {
+            "mechanism": "dp-mac",
+            "options": {"preset": "authors-usps", "sigma": "auto", "allocation": "sharp"},
+        }
         # The program's batch, clip and epochs. Its rate (30 to 100, without momentum), divided by 10, diverges at 2 and 1: the better of
         # two for the last 500 training records, after training on the others.
         large = {"model": "autoencoder", "epochs": 100, "batch": 500 if epsilon >= 4 else 250, "clip": 0.01}
-        yield one | {"mechanism": "dp-sgd", "options": large | {"learning_rate": {8.0: 10.0, 4.0: 2.0, 2.0: 0.6, 1.0: 0.3}[epsilon]}}
-    for options in ({"preset": "paper-usps"}, {"preset": "authors-usps", "units": "softplus", "initial": "scaled"}):
+        yield one | {
+            "mechanism": "dp-sgd",
+            "options": large | {"learning_rate": {8.0: 10.0, 4.0: 2.0, 2.0: 0.6, 1.0: 0.3}[epsilon]},
+        }
+    for options in (
+        {"preset": "paper-usps"},
+        {"preset": "authors-usps", "units": "softplus", "initial": "scaled"},
+    ):
         yield {"dataset": "usps", "mechanism": "dp-mac", "epsilon": 8.0, "options": options}
 
 
 def classifiers() -> Iterator[dict[str, Any]]:
     """DP-MAC on MNIST."""
-    for preset, more in (("authors-mnist", {}), ("authors-mnist", {"sigma": "auto", "allocation": "sharp"}), ("paper-mnist", {})):
+    for preset, more in (
+        ("authors-mnist", {}),
+        ("authors-mnist", {"sigma": "auto", "allocation": "sharp"}),
+        ("paper-mnist", {}),
+    ):
         for epsilon in (0.5, 2.0):
-            yield {"dataset": "mnist", "mechanism": "dp-mac", "epsilon": epsilon, "options": {"preset": preset, **more}}
+            yield {
+                "dataset": "mnist",
+                "mechanism": "dp-mac",
+                "epsilon": epsilon,
+                "options": {"preset": preset, **more},
+            }
 
 
 def noises() -> Iterator[dict[str, Any]]:
@@ -137,14 +162,22 @@ def noise_options(rates: str, epsilon: float) -> tuple[dict[str, Any], dict[str,
     published, sound = RATES[rates, epsilon]
     clip = 1.0 if rates == "mnist" else 0.2
     epochs = 10 if rates == "convolutions" else 30
-    return {"epochs": epochs, "learning_rate": published}, {"epochs": epochs, "batch": 1000, "clip": clip, "learning_rate": sound}
+    return {"epochs": epochs, "learning_rate": published}, {
+        "epochs": epochs,
+        "batch": 1000,
+        "clip": clip,
+        "learning_rate": sound,
+    }
 
 
 def convolutions() -> Iterator[dict[str, Any]]:
     """CIFAR-10 in the paper's way: convolutions trained on the raw records and fixed, the same for all mechanisms."""
     for epsilon in (1.0, 0.3):
         published, sound = noise_options("convolutions", epsilon)
-        one, way = {"dataset": "cifar10-jpeg", "epsilon": epsilon}, {"model": "six-convolutions", "lower": "raw"}
+        one, way = (
+            {"dataset": "cifar10-jpeg", "epsilon": epsilon},
+            {"model": "six-convolutions", "lower": "raw"},
+        )
         preset = {"preset": "paper-cifar10", "solution": "isotropic", **published}
         yield one | {"mechanism": "optimized-noise", "options": preset | way}
         yield one | {"mechanism": "dp-sgd", "options": sound | way}
@@ -155,7 +188,7 @@ def remember(path: Path) -> None:
     """Keep the network that was trained on raw records, for it is the same in every cell; and what it is worth on test records."""
     from safetensors.torch import load_file, save_file
 
-    from stages.release import lower_layers
+    from stages.release.papers.dp_sgd import lower_layers
 
     plain = lower_layers.pretrain
 
@@ -163,7 +196,10 @@ def remember(path: Path) -> None:
         if not path.exists():
             start = time.process_time()
             plain(network, data, device)
-            took, worth = time.process_time() - start, judge(network.eval(), read_cifar(False), {"dataset": "cifar10-jpeg"})
+            took, worth = (
+                time.process_time() - start,
+                judge(network.eval(), read_cifar(False), {"dataset": "cifar10-jpeg"}),
+            )
             network.train()
             found = {"epochs": lower_layers.EPOCHS, "seconds": round(took), **worth}
             print("convolutions", found, flush=True)
@@ -178,25 +214,36 @@ def run(asked: dict[str, Any], train: Images, test: Images) -> dict[str, Any]:
     """Release, judge; a row for `airlock compare`."""
     images, labels = train
     shape = tuple(images.shape[1:])
-    facts = Facts(asked["dataset"], True, "image", len(labels), 0, shape, tuple("0123456789"), schema="", fingerprint="")
+    facts = Facts(
+        asked["dataset"], True, "image", len(labels), 0, shape, tuple("0123456789"), schema="", fingerprint=""
+    )
     start = time.process_time()
     release = {name: asked[name] for name in ("mechanism", "epsilon", "options")}
     params, module = Params.model_validate({"release": release}), mechanism(asked["mechanism"])
     plan = module.plan(params, facts)
-    tensors, details = module.make(params, facts, as_batches(images, labels), key=KEY, release_id=json.dumps(asked))
+    tensors, details = module.make(
+        params, facts, as_batches(images, labels), key=KEY, release_id=json.dumps(asked)
+    )
     network = load_network(details["network"], shape, tensors)
     took = {"records": len(labels), "epochs": plan.parameters.get("epochs", asked["options"].get("epochs"))}
-    return {**_row(asked, plan), **took, **judge(network, test, asked), "seconds": round(time.process_time() - start)}
+    return {
+        **_row(asked, plan),
+        **took,
+        **judge(network, test, asked),
+        "seconds": round(time.process_time() - start),
+    }
 
 
 def load_network(name: str, shape: tuple[int, ...], tensors: dict[str, Any]) -> Any:
     """The released network."""
     import torch
 
-    from stages.models.networks import build
+    from airlock.models.papers.networks import build
 
     network = build(name, shape, 10, seed=0)
-    network.load_state_dict({key.removeprefix("network."): torch.from_numpy(np.array(value)) for key, value in tensors.items()})
+    network.load_state_dict(
+        {key.removeprefix("network."): torch.from_numpy(np.array(value)) for key, value in tensors.items()}
+    )
     return network.eval()
 
 
@@ -205,7 +252,9 @@ def judge(network: Any, test: Images, asked: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     with torch.no_grad():
-        outputs = torch.cat([network(torch.from_numpy(part.copy()).float() / 255) for part in np.array_split(test[0], 10)])
+        outputs = torch.cat(
+            [network(torch.from_numpy(part.copy()).float() / 255) for part in np.array_split(test[0], 10)]
+        )
     if asked["dataset"] == "usps":
         truth = torch.from_numpy(test[0]).float().flatten(1) / 255
         return {"accuracy": None, "mean_squared_error": float((outputs - truth).square().sum(1).mean())}
@@ -217,7 +266,10 @@ def _row(asked: dict[str, Any], plan: Plan) -> dict[str, Any]:
     error = asked["dataset"] == "usps"
     return {
         **asked,
-        "reading": ", ".join(f"{key} {value}" for key, value in asked["options"].items() if isinstance(value, str)) or "calibrated",
+        "reading": ", ".join(
+            f"{key} {value}" for key, value in asked["options"].items() if isinstance(value, str)
+        )
+        or "calibrated",
         "delta": DELTA,
         "neighbours": proven.neighbours,
         "passes": plan.passes,
@@ -235,15 +287,26 @@ def overhead(steps_count: int = 10) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     random = np.random.default_rng(0)
-    images, labels = random.integers(0, 256, (2560, 28, 28, 1)).astype(np.uint8), random.integers(0, 10, 2560).astype(np.int32)
-    facts = Facts("made-up", True, "image", 2560, 0, (28, 28, 1), tuple("0123456789"), schema="", fingerprint="")
+    images, labels = (
+        random.integers(0, 256, (2560, 28, 28, 1)).astype(np.uint8),
+        random.integers(0, 10, 2560).astype(np.int32),
+    )
+    facts = Facts(
+        "made-up", True, "image", 2560, 0, (28, 28, 1), tuple("0123456789"), schema="", fingerprint=""
+    )
     batches = as_batches(images, labels)
-    took: dict[str, list[float]] = {name: [] for name in ("dp-sgd", "ellipsoid-noise", "optimized-noise", "optimized-noise alternating")}
+    took: dict[str, list[float]] = {
+        name: [] for name in ("dp-sgd", "ellipsoid-noise", "optimized-noise", "optimized-noise alternating")
+    }
     for _ in range(3):
         for label, times in took.items():
             name, _, solution = label.partition(" ")
-            options = {"epochs": steps_count / 10, "batch": 256, "clip": 1.0} | ({"solution": solution} if solution else {})
-            params = Params.model_validate({"release": {"mechanism": name, "epsilon": 2.0, "options": options}})
+            options = {"epochs": steps_count / 10, "batch": 256, "clip": 1.0} | (
+                {"solution": solution} if solution else {}
+            )
+            params = Params.model_validate(
+                {"release": {"mechanism": name, "epsilon": 2.0, "options": options}}
+            )
             mechanism(name).plan(params, facts)
             start = time.process_time()
             mechanism(name).make(params, facts, batches, key=KEY, release_id="overhead")
@@ -260,22 +323,35 @@ def main() -> None:
     parser.add_argument("--records", type=int, help="only so many training records")
     parser.add_argument("--epochs", type=float, help="in place of the papers'")
     parser.add_argument("--epsilon", type=float, help="only this one")
-    parser.add_argument("--option", action="append", default=[], help="KEY=VALUE: only cells with it, or KEY:=VALUE: set in every cell")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        help="KEY=VALUE: only cells with it, or KEY:=VALUE: set in every cell",
+    )
     parser.add_argument("--limit", type=int, help="stop after so many runs")
-    parser.add_argument("--lower", type=Path, help="a file to keep raw-trained convolutions in; for one data set")
+    parser.add_argument(
+        "--lower", type=Path, help="a file to keep raw-trained convolutions in; for one data set"
+    )
     parser.add_argument("--overhead", action="store_true")
     chosen = parser.parse_args()
     document = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"runs": []}
     if chosen.overhead:
         measured = overhead()
         print(measured)
-        document = json.loads(RESULTS.read_text()) | {"overhead": measured}  # another run may have added to it
+        document = json.loads(RESULTS.read_text()) | {
+            "overhead": measured
+        }  # another run may have added to it
         _write(document)
         return
     if chosen.lower:
         remember(chosen.lower)
     done = [_identity(row) for row in document["runs"]]
-    wanted = [cell for cell in cells() if not chosen.only or set(chosen.only.split()) <= {cell["dataset"], cell["mechanism"]}]
+    wanted = [
+        cell
+        for cell in cells()
+        if not chosen.only or set(chosen.only.split()) <= {cell["dataset"], cell["mechanism"]}
+    ]
     for asked in [cell for cell in wanted if chosen.epsilon in (None, cell["epsilon"])]:
         asked["options"] |= {"epochs": chosen.epochs} if chosen.epochs else {}
         if not _suits(asked["options"], chosen.option):
@@ -285,7 +361,9 @@ def main() -> None:
         if _identity({**asked, "records": len(train[1])}) in done:
             continue
         row = run(asked, train, test)
-        document = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"runs": []}  # another run may have added to it
+        document = (
+            json.loads(RESULTS.read_text()) if RESULTS.exists() else {"runs": []}
+        )  # another run may have added to it
         document["runs"].append(row)
         print(
             row["dataset"],
@@ -305,11 +383,16 @@ def _suits(options: dict[str, Any], wanted: list[str]) -> bool:
     """Set what is to be set, and tell whether the rest is as wanted."""
     for name, _, value in (one.partition(":=") for one in wanted if ":=" in one):
         options[name] = yaml.safe_load(value)
-    return all(str(options.get(name, "")) == value for name, _, value in (one.partition("=") for one in wanted if ":=" not in one))
+    return all(
+        str(options.get(name, "")) == value
+        for name, _, value in (one.partition("=") for one in wanted if ":=" not in one)
+    )
 
 
 def _identity(row: dict[str, Any]) -> str:
-    return json.dumps([row[name] for name in ("dataset", "mechanism", "epsilon", "options", "records")], sort_keys=True)
+    return json.dumps(
+        [row[name] for name in ("dataset", "mechanism", "epsilon", "options", "records")], sort_keys=True
+    )
 
 
 def _write(document: dict[str, Any]) -> None:

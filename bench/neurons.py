@@ -36,7 +36,10 @@ PUBLISHED = {
     "mnist": {"setting": "mnist", "batch": 250, "relevance_records": 500},
 }
 KEYS = 3
-PAGE, MARKS = Path(__file__).parents[1] / "docs/errata/neuron-noise.md", ("<!-- results -->", "<!-- end of results -->")
+PAGE, MARKS = (
+    Path(__file__).parents[1] / "docs/errata/neuron-noise.md",
+    ("<!-- results -->", "<!-- end of results -->"),
+)
 PICTURE = Path(__file__).parents[1] / "docs/papers/neurons.svg"
 LINES = (
     ("neuron-noise", "algorithm", "#a8433b", "--"),
@@ -54,13 +57,28 @@ def cells() -> Iterator[Cell]:
     for dataset in ("wdbc", "dermatology", "mnist"):
         for epsilon in (1.0, 0.5, 0.1):
             if dataset != "mnist" and epsilon == 0.1:
-                yield {"dataset": dataset, "mechanism": "coefficients", "epsilon": epsilon, "options": {}, "reading": "", "keys": KEYS}
+                yield {
+                    "dataset": dataset,
+                    "mechanism": "coefficients",
+                    "epsilon": epsilon,
+                    "options": {},
+                    "reading": "",
+                    "keys": KEYS,
+                }
             for direction in ("important", "opposite", "equal"):
-                reading = {"important": "less noise to important neurons", "opposite": "more noise to them", "equal": "the same to all"}
+                reading = {
+                    "important": "less noise to important neurons",
+                    "opposite": "more noise to them",
+                    "equal": "the same to all",
+                }
                 asked = {"options": {"direction": direction}, "reading": reading[direction], "keys": KEYS}
                 yield {"dataset": dataset, "mechanism": "neuron-allocation", "epsilon": epsilon, **asked}
             for preset in ("algorithm", "prose") if epsilon in PAPER[dataset] else ():
-                asked = {"options": {"preset": preset, **PUBLISHED[dataset]}, "reading": f"as published, {preset}", "keys": 1}
+                asked = {
+                    "options": {"preset": preset, **PUBLISHED[dataset]},
+                    "reading": f"as published, {preset}",
+                    "keys": 1,
+                }
                 if dataset != "mnist" or preset == "algorithm":
                     yield {"dataset": dataset, "mechanism": "neuron-noise", "epsilon": epsilon, **asked}
 
@@ -72,7 +90,9 @@ def main() -> None:
     parser.add_argument("mechanism", nargs="?")
     parser.add_argument("--epsilon", type=float)
     parser.add_argument("--reading", help="only readings that contain this")
-    parser.add_argument("--attack", action="store_true", help="only attack both mechanisms, with the shape of WDBC")
+    parser.add_argument(
+        "--attack", action="store_true", help="only attack both mechanisms, with the shape of WDBC"
+    )
     parser.add_argument("--draw", action="store_true", help="only draw the picture")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     wanted = parser.parse_args()
@@ -84,15 +104,18 @@ def main() -> None:
         return
     for cell in cells():
         named = {"dataset": wanted.dataset, "mechanism": wanted.mechanism, "epsilon": wanted.epsilon}
-        if all(value in (None, cell[name]) for name, value in named.items()) and (wanted.reading or "") in cell["reading"]:
+        if (
+            all(value in (None, cell[name]) for name, value in named.items())
+            and (wanted.reading or "") in cell["reading"]
+        ):
             keep(in_own_process("bench.neurons", "--cell", json.dumps(cell)), RESULTS)
 
 
 def measure(cell: Cell) -> Cell:
     """One row."""
+    from airlock.models.features.features import choose
     from bench.pipeline import Pipeline, peak_memory_mb
-    from stages.models.features import choose
-    from stages.registry import mechanism
+    from stages.mechanisms import mechanism
 
     remember_features()
     folds = FOLDS.get(cell["dataset"], 0)
@@ -135,7 +158,7 @@ def remember_features() -> None:
 
     import numpy as np
 
-    from stages.models import images
+    from airlock.models.features import images
 
     compute, known = images.hog_tents, dict[bytes, Any]()
 
@@ -150,19 +173,38 @@ def remember_features() -> None:
 
 def attack_all() -> None:
     """Attack the perturbed neurons of the one (with WDBC's 114 neurons, the fewest of the three networks) and all sums of the other."""
-    from stages import attack
-    from stages.commands.attack import _add
-    from stages.params import Params
-    from stages.privacy.plan import Facts
+    from airlock.attack import attack
+    from airlock.commands.attack import _add
+    from airlock.params import Params
+    from airlock.privacy.plan import Facts
+    from stages import mechanisms
 
     facts = Facts("wdbc", True, "tabular", 512, 57, (30,), ("B", "M"), schema="", fingerprint="")
     for name, trials in (("neuron-noise", 20_000), ("neuron-allocation", 200_000)):
         for epsilon in (0.1, 0.5, 1.0):
             params = Params.model_validate({"release": {"mechanism": name, "epsilon": epsilon}})
-            how: dict[str, Any] = {"trials": trials, "confidence": 0.95, "seed": 0, "sampler": "auto", "tick": lambda done, total: None}
-            verdicts = [attack.attack(target, **how) for target in attack.targets_of(params, facts)]
-            about = {"mechanism": name, "epsilon": epsilon, "neighbours": "zero-out", "options": {}, "noise_factor": 1.0}
-            _add(RESULTS.parent / "neuron-attacks.json", {**about, "findings": [verdict.to_json() for verdict in verdicts]})
+            how: dict[str, Any] = {
+                "trials": trials,
+                "confidence": 0.95,
+                "seed": 0,
+                "sampler": "auto",
+                "tick": lambda done, total: None,
+            }
+            verdicts = [
+                attack.attack(target, **how)
+                for target in attack.targets_of(mechanisms.mechanism(name), params, facts)
+            ]
+            about = {
+                "mechanism": name,
+                "epsilon": epsilon,
+                "neighbours": "zero-out",
+                "options": {},
+                "noise_factor": 1.0,
+            }
+            _add(
+                RESULTS.parent / "neuron-attacks.json",
+                {**about, "findings": [verdict.to_json() for verdict in verdicts]},
+            )
 
 
 def everything() -> list[Cell]:
@@ -178,14 +220,29 @@ def table(rows: list[Cell]) -> str:
     lines = ["| data | mechanism, reading | proven | 0.1 | 0.5 | 1 |", "|---|---|---|---|---|---|"]
     for dataset, paper in PAPER.items():
         figures = {epsilon: f"{100 * value:.1f}" for epsilon, value in paper.items()}
-        lines.append(f"| {dataset} | the paper's figure | nothing | " + " | ".join(figures.get(one, "-") for one in (0.1, 0.5, 1.0)) + " |")
+        lines.append(
+            f"| {dataset} | the paper's figure | nothing | "
+            + " | ".join(figures.get(one, "-") for one in (0.1, 0.5, 1.0))
+            + " |"
+        )
         own = [row for row in rows if row["dataset"] == dataset]
         for mechanism, reading in dict.fromkeys((row["mechanism"], row.get("reading") or "") for row in own):
-            found = {row["epsilon"]: row for row in own if (row["mechanism"], row.get("reading") or "") == (mechanism, reading)}
+            found = {
+                row["epsilon"]: row
+                for row in own
+                if (row["mechanism"], row.get("reading") or "") == (mechanism, reading)
+            }
             asked = paper if mechanism == "neuron-noise" else (0.1, 0.5, 1.0)
-            cells = [_cell(found[one]) if one in found else "not run" if one in asked else "-" for one in (0.1, 0.5, 1.0)]
+            cells = [
+                _cell(found[one]) if one in found else "not run" if one in asked else "-"
+                for one in (0.1, 0.5, 1.0)
+            ]
             proven = "nothing" if mechanism == "neuron-noise" else "epsilon"
-            lines.append(f"| {dataset} | {f'{mechanism}, {reading}'.removesuffix(', ')} | {proven} | " + " | ".join(cells) + " |")
+            lines.append(
+                f"| {dataset} | {f'{mechanism}, {reading}'.removesuffix(', ')} | {proven} | "
+                + " | ".join(cells)
+                + " |"
+            )
     return "\n".join(lines)
 
 
@@ -206,12 +263,19 @@ def draw(rows: list[Cell]) -> None:
 
     figure, panels = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
     for panel, (dataset, paper) in zip(panels, PAPER.items(), strict=True):
-        panel.plot(sorted(paper), [100 * paper[epsilon] for epsilon in sorted(paper)], "k:", marker="x", label="paper (claimed epsilon)")
+        panel.plot(
+            sorted(paper),
+            [100 * paper[epsilon] for epsilon in sorted(paper)],
+            "k:",
+            marker="x",
+            label="paper (claimed epsilon)",
+        )
         for mechanism, word, colour, style in LINES:
             chosen = {
                 row["epsilon"]: row
                 for row in rows
-                if (row["dataset"], row["mechanism"]) == (dataset, mechanism) and word in (row.get("reading") or "")
+                if (row["dataset"], row["mechanism"]) == (dataset, mechanism)
+                and word in (row.get("reading") or "")
             }
             label = f"{mechanism}, {word}".removesuffix(", ")
             means = [100 * chosen[epsilon]["accuracy_mean"] for epsilon in sorted(chosen)]

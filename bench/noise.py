@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.privacy import noise, sums
+from airlock.privacy import noise, sums
 
 RESULTS = Path(__file__).parent / "results/noise.json"
 DRAWS = 1_000_000
@@ -73,7 +73,15 @@ def measure_sums() -> list[dict[str, Any]]:
 
         plain = seconds(lambda batches=batches: [batch.T @ batch for batch in batches])  # type: ignore[misc]
         ours = seconds(exact)
-        rows.append({"bits": bits, "rows": ROWS, "columns": COLUMNS, "seconds": round(ours, 3), "of_plain_speed": round(plain / ours, 2)})
+        rows.append(
+            {
+                "bits": bits,
+                "rows": ROWS,
+                "columns": COLUMNS,
+                "seconds": round(ours, 3),
+                "of_plain_speed": round(plain / ours, 2),
+            }
+        )
         print(rows[-1], flush=True)
     return rows
 

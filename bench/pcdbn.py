@@ -23,7 +23,11 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-ROWS, CHOICE, ERRORS = RESULTS / "pcdbn.json", RESULTS / "pcdbn-choice.json", RESULTS / "pcdbn-approximations.json"
+ROWS, CHOICE, ERRORS = (
+    RESULTS / "pcdbn.json",
+    RESULTS / "pcdbn-choice.json",
+    RESULTS / "pcdbn-approximations.json",
+)
 PICTURE = Path(__file__).parents[1] / "docs/approximations.svg"
 # What Phan, Wu and Dou report for MNIST (Sec. 4.2), after 2,400 epochs.
 PAPER = {0.5: 0.9308}
@@ -32,7 +36,15 @@ IDENTITY = ("dataset", "mechanism", "reading", "epsilon", "neighbours", "records
 GRID = ((6,), (8,), (6, 4), (8, 4))
 CHOICE_EPSILON = 4.0
 """For 7,291 records: about the ratio of noise to signal that 60,000 have at 0.5."""
-APPROXIMATIONS = ("chebyshev-1", "chebyshev-3", "chebyshev-7", "published-7", "taylor-5", "taylor-tanh", "piecewise")
+APPROXIMATIONS = (
+    "chebyshev-1",
+    "chebyshev-3",
+    "chebyshev-7",
+    "published-7",
+    "taylor-5",
+    "taylor-tanh",
+    "piecewise",
+)
 
 
 def keep(row: dict[str, Any]) -> None:
@@ -44,7 +56,14 @@ def keep(row: dict[str, Any]) -> None:
         rows = [one for one in rows if any(one.get(name) != row.get(name) for name in IDENTITY)] + [row]
         rows.sort(key=lambda one: [str(one.get(name)) for name in IDENTITY])
         ROWS.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n")
-    print(row["dataset"], row["mechanism"], row["reading"], row["epsilon"], f"{100 * row['accuracy_mean']:.2f} %", flush=True)
+    print(
+        row["dataset"],
+        row["mechanism"],
+        row["reading"],
+        row["epsilon"],
+        f"{100 * row['accuracy_mean']:.2f} %",
+        flush=True,
+    )
 
 
 def sound(epsilons: list[float], keys: int, readings: list[dict[str, Any]]) -> None:
@@ -56,14 +75,16 @@ def sound(epsilons: list[float], keys: int, readings: list[dict[str, Any]]) -> N
                     keep(row)
 
 
-def measure(folder: Path, dataset: str, epsilon: float, options: dict[str, Any], keys: int) -> Iterator[dict[str, Any]]:
+def measure(
+    folder: Path, dataset: str, epsilon: float, options: dict[str, Any], keys: int
+) -> Iterator[dict[str, Any]]:
     """Real releases, one for each noise key, each trained from and judged on the public test set: the row after every key.
 
     Keys that the results have already are not run again.
     """
+    from airlock.records import handles
     from bench.pipeline import Pipeline
-    from stages.boundary import handles
-    from stages.release.patch_moments import resolve
+    from stages.release.papers.pcdbn.patch_moments import resolve
 
     sealed = (folder / "work/data/sealed").exists()
     pipeline = Pipeline(folder, dataset)
@@ -86,7 +107,9 @@ def measure(folder: Path, dataset: str, epsilon: float, options: dict[str, Any],
         "paper_accuracy": PAPER.get(epsilon) if dataset == "mnist" else None,
     }
     rows = json.loads(ROWS.read_text()) if ROWS.exists() else []
-    row: dict[str, Any] = next((one for one in rows if all(one.get(name) == about[name] for name in IDENTITY)), {})
+    row: dict[str, Any] = next(
+        (one for one in rows if all(one.get(name) == about[name] for name in IDENTITY)), {}
+    )
     for key in range(len(row.get("accuracies", [])), keys):
         row = {**about, **summary(row, pipeline.run(params, noise=key))}
         yield row
@@ -115,10 +138,14 @@ def choose(keys: int) -> None:
     with tempfile.TemporaryDirectory(prefix="airlock-bench-") as folder:
         for layers in GRID:
             *_, row = measure(Path(folder), "usps", CHOICE_EPSILON, {"layers": list(layers)}, keys)
-            named = {name: row[name] for name in ("accuracy_mean", "accuracy_std", "keys", "epsilon", "seconds")}
+            named = {
+                name: row[name] for name in ("accuracy_mean", "accuracy_std", "keys", "epsilon", "seconds")
+            }
             found.append({"layers": list(layers), **named})
             print(found[-1], flush=True)
-            CHOICE.write_text(json.dumps({"choice": found, "dataset": "usps", "rule": choose.__doc__}, indent=1) + "\n")
+            CHOICE.write_text(
+                json.dumps({"choice": found, "dataset": "usps", "rule": choose.__doc__}, indent=1) + "\n"
+            )
 
 
 def readings(records: int, epochs: int, maps: list[int]) -> Iterator[dict[str, Any]]:
@@ -149,16 +176,21 @@ def published(records: int, epochs: int, maps: list[int], preset: str | None) ->
     images, labels = read_mnist("train")
     train, test = (images[:records], labels[:records]), read_mnist("t10k")
     rows = json.loads(ROWS.read_text()) if ROWS.exists() else []
-    done = [(row.get("options"), row["epsilon"], row["records"]) for row in rows if row["mechanism"] == "pcdbn"]
+    done = [
+        (row.get("options"), row["epsilon"], row["records"]) for row in rows if row["mechanism"] == "pcdbn"
+    ]
     for asked in readings(records, epochs, maps):
-        if preset in (None, asked["options"]["preset"]) and (asked["options"], asked["epsilon"], records) not in done:
+        if (
+            preset in (None, asked["options"]["preset"])
+            and (asked["options"], asked["epsilon"], records) not in done
+        ):
             keep(run(asked, train, test))
 
 
 def run(asked: dict[str, Any], train: tuple[Any, Any], test: tuple[Any, Any]) -> dict[str, Any]:
     """Release, train, judge: one key."""
     from bench.adlm import KEY, _manifest, as_batches
-    from stages.registry import mechanism
+    from stages.mechanisms import mechanism
 
     params, facts = settle(asked, len(train[1]))
     module, start = mechanism("pcdbn"), time.monotonic()
@@ -167,13 +199,17 @@ def run(asked: dict[str, Any], train: tuple[Any, Any], test: tuple[Any, Any]) ->
     details["data"] = {"kind": "image", "shape": [28, 28, 1], "labels": list(LABELS), "n": len(train[1])}
     trained = mechanism("pcdbn", "open").train(params.train, _manifest("pcdbn", plan, details), tensors)
     accuracy = float((trained.model.predict(test[0]) == test[1]).mean())
-    return {**describe(asked, params, facts), "accuracy_mean": accuracy, "seconds": round(time.monotonic() - start, 1)}
+    return {
+        **describe(asked, params, facts),
+        "accuracy_mean": accuracy,
+        "seconds": round(time.monotonic() - start, 1),
+    }
 
 
 def settle(asked: dict[str, Any], records: int) -> tuple[Any, Any]:
     """Parameters and public facts."""
-    from stages.params import Params
-    from stages.privacy.plan import Facts
+    from airlock.params import Params
+    from airlock.privacy.plan import Facts
 
     release = {"mechanism": "pcdbn", "epsilon": asked["epsilon"], "options": asked["options"]}
     facts = Facts("mnist", True, "image", records, 0, (28, 28, 1), LABELS, schema="", fingerprint="")
@@ -182,11 +218,15 @@ def settle(asked: dict[str, Any], records: int) -> tuple[Any, Any]:
 
 def describe(asked: dict[str, Any], params: Any, facts: Any) -> dict[str, Any]:
     """What a row says before its figures."""
-    from stages.registry import mechanism
+    from stages.mechanisms import mechanism
 
     plan, recipe = mechanism("pcdbn").plan(params, facts), mechanism("pcdbn").resolve(params, facts)
     options, proven = recipe.options, plan.proven
-    instead = " but contrastive divergence" if (options.preset, options.pretraining) == ("authors-code", "divergence") else ""
+    instead = (
+        " but contrastive divergence"
+        if (options.preset, options.pretraining) == ("authors-code", "divergence")
+        else ""
+    )
     return {
         "dataset": "mnist",
         "mechanism": "pcdbn",
@@ -212,9 +252,9 @@ def approximations() -> None:
     """Errors on [-1, 1] and of the energy of digits under random filters; a table, a file and a picture."""
     import torch
 
+    from airlock.models.papers import boltzmann
+    from airlock.models.papers.chebyshev import polynomial
     from bench.adlm import read_mnist
-    from stages.models import boltzmann
-    from stages.models.chebyshev import polynomial
 
     visible = torch.from_numpy(read_mnist("train")[0][:200].astype("float64") / 255).permute(0, 3, 1, 2)
     drawn = torch.Generator().manual_seed(0)
@@ -224,7 +264,9 @@ def approximations() -> None:
     rows = []
     for name in APPROXIMATIONS:
         found = polynomial(name)
-        gap = (boltzmann.approximate_energy(machine, visible, found) - exact).abs().mean() / exact.abs().mean()
+        gap = (
+            boltzmann.approximate_energy(machine, visible, found) - exact
+        ).abs().mean() / exact.abs().mean()
         rows.append(
             {
                 "approximation": name,
@@ -248,7 +290,7 @@ def draw(target: Path) -> None:
     import matplotlib.pyplot as plt
     import numpy as np
 
-    from stages.models.chebyshev import polynomial, sigmoid
+    from airlock.models.papers.chebyshev import polynomial, sigmoid
 
     x = np.linspace(-1, 1, 401)
     figure, (values, errors) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
@@ -267,22 +309,46 @@ def draw(target: Path) -> None:
 
 def main() -> None:
     """Run the part that is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("part", choices=("sound", "published", "paper", "approximations", "choose"))
-    parser.add_argument("--epsilon", type=float, action="append", help="of sound and paper; of sound more than once for several")
     parser.add_argument(
-        "--layers", type=int, nargs="+", action="append", help="of sound: filters of each layer; more than once for several"
+        "--epsilon",
+        type=float,
+        action="append",
+        help="of sound and paper; of sound more than once for several",
+    )
+    parser.add_argument(
+        "--layers",
+        type=int,
+        nargs="+",
+        action="append",
+        help="of sound: filters of each layer; more than once for several",
     )
     parser.add_argument("--preset", help="of published: only this one")
     parser.add_argument("--keys", type=int, default=3)
     parser.add_argument("--records", type=int, default=6000, help="of published")
-    parser.add_argument("--maps", type=int, nargs=2, default=[32, 64], help="of published with noise on constants; the paper has 32 and 64")
+    parser.add_argument(
+        "--maps",
+        type=int,
+        nargs=2,
+        default=[32, 64],
+        help="of published with noise on constants; the paper has 32 and 64",
+    )
     parser.add_argument("--epochs", type=int, help="of published (300) and paper (2,400)")
     parser.add_argument("--pretrained", type=float, help="of paper: epsilon of the layers below, if another")
-    parser.add_argument("--state", type=Path, default=Path(tempfile.gettempdir()), help="of paper: where pre-trained layers wait")
+    parser.add_argument(
+        "--state",
+        type=Path,
+        default=Path(tempfile.gettempdir()),
+        help="of paper: where pre-trained layers wait",
+    )
     asked = parser.parse_args()
     if asked.part == "sound":
-        sound(asked.epsilon or [0.5], asked.keys, [{"layers": layers} for layers in asked.layers or []] or [{}])
+        sound(
+            asked.epsilon or [0.5], asked.keys, [{"layers": layers} for layers in asked.layers or []] or [{}]
+        )
     elif asked.part == "published":
         published(asked.records, asked.epochs or 300, asked.maps, asked.preset)
     elif asked.part == "paper":

@@ -27,44 +27,62 @@ def paper(epsilon: float, layers: float, state: Path, epochs: int) -> None:
     from safetensors.torch import load_file, save_file
 
     from bench.adlm import KEY, as_batches, read_mnist
-    from stages.registry import mechanism
-    from stages.release import belief_training, dp_sgd
-    from stages.release.perturbation import Keyed
+    from stages.mechanisms import mechanism
+    from stages.release.papers.adlm.perturbation import Keyed
+    from stages.release.papers.dp_sgd import dp_sgd
+    from stages.release.papers.pcdbn import training
 
     train, known, start = read_mnist("train"), state / f"{layers:g}.safetensors", time.monotonic()
-    options = {"preset": "authors-code", "epochs": epochs, "pretraining_epochs": PRETRAINING_EPOCHS, "learning_rate": 2e-4}
+    options = {
+        "preset": "authors-code",
+        "epochs": epochs,
+        "pretraining_epochs": PRETRAINING_EPOCHS,
+        "learning_rate": 2e-4,
+    }
     asked = {"epsilon": epsilon, "options": options}
     params, facts = settle(asked if known.exists() else {**asked, "epsilon": layers}, len(train[1]))
     recipe, keyed = mechanism("pcdbn").resolve(params, facts), Keyed(KEY, f"the paper's size, {layers:g}")
-    network, data = belief_training.fresh(recipe, facts), dp_sgd.load(as_batches(*train), facts)
+    network, data = training.fresh(recipe, facts), dp_sgd.load(as_batches(*train), facts)
     if not known.exists():
-        belief_training.pretrain(network, data, recipe, keyed)
+        training.pretrain(network, data, recipe, keyed)
         save_file({name: value.contiguous() for name, value in network.state_dict().items()}, known)
-        print(f"pre-trained in {time.monotonic() - start:.0f} s; the same command again does the rest", flush=True)
+        print(
+            f"pre-trained in {time.monotonic() - start:.0f} s; the same command again does the rest",
+            flush=True,
+        )
         return
     network.load_state_dict(load_file(known))
     row = describe(asked, params, facts)
-    before = linear(belief_training.fresh(recipe, facts), train, read_mnist("t10k"))
+    before = linear(training.fresh(recipe, facts), train, read_mnist("t10k"))
     row["linear"] = {"before": before, "pre-trained": linear(network, train, read_mnist("t10k"))}
     row["reading"] += "" if layers == epsilon else f", layers pre-trained at {layers:g}"
-    belief_training.fine_tune(network, data, recipe, keyed, Judge(row, network, *read_mnist("t10k")))
+    training.fine_tune(network, data, recipe, keyed, Judge(row, network, *read_mnist("t10k")))
 
 
 def linear(network: Any, train: tuple[Any, Any], test: tuple[Any, Any]) -> float:
     """What the layers are worth: accuracy of least squares (with a little damping) on what they give, from 6,000 records, no noise."""
     import torch
 
-    from stages.release import belief_training, dp_sgd
+    from stages.release.papers.dp_sgd import dp_sgd
+    from stages.release.papers.pcdbn import training
 
     few = (train[0][:6000], train[1][:6000])
-    held = [dp_sgd.Data(torch.from_numpy(images.copy()), torch.from_numpy(labels.astype("int64"))) for images, labels in (few, test)]
+    held = [
+        dp_sgd.Data(torch.from_numpy(images.copy()), torch.from_numpy(labels.astype("int64")))
+        for images, labels in (few, test)
+    ]
     units, seen = (
-        belief_training.units_of(network, data, torch.arange(len(data.labels)), len(network.filters)).flatten(1).double() for data in held
+        training.units_of(network, data, torch.arange(len(data.labels)), len(network.filters))
+        .flatten(1)
+        .double()
+        for data in held
     )
     centre = units.mean(0)
     gram = (units - centre).T @ (units - centre)
     damping = 1e-5 * torch.linalg.matrix_norm(gram, 2) * torch.eye(len(gram), dtype=gram.dtype)
-    weights = torch.linalg.solve(gram + damping, (units - centre).T @ torch.nn.functional.one_hot(held[0].labels).double())
+    weights = torch.linalg.solve(
+        gram + damping, (units - centre).T @ torch.nn.functional.one_hot(held[0].labels).double()
+    )
     return float((((seen - centre) @ weights).argmax(1) == held[1].labels).double().mean())
 
 
@@ -74,12 +92,15 @@ class Judge:
     def __init__(self, row: dict[str, Any], network: Any, images: Any, labels: Any) -> None:
         import torch
 
-        from stages.release import belief_training, dp_sgd
+        from stages.release.papers.dp_sgd import dp_sgd
+        from stages.release.papers.pcdbn import training
 
         self.row, self.network, self.labels = row, network, torch.from_numpy(labels.astype("int64"))
         self.curve, self.start = dict[int, float](), time.monotonic()
         held = dp_sgd.Data(torch.from_numpy(images.copy()), self.labels)
-        self.below = belief_training.units_of(network, held, torch.arange(len(labels)), len(network.filters)).flatten(1)
+        self.below = training.units_of(
+            network, held, torch.arange(len(labels)), len(network.filters)
+        ).flatten(1)
 
     def __call__(self, epoch: int, total: int) -> None:
         import torch
@@ -91,6 +112,10 @@ class Judge:
             right = self.network.outputs(self.network.last(self.below)).argmax(1) == self.labels
         self.curve[epoch] = float(right.float().mean())
         self.network.train()
-        figures = {"accuracy_mean": self.curve[epoch], "curve": self.curve, "seconds": round(time.monotonic() - self.start, 1)}
+        figures = {
+            "accuracy_mean": self.curve[epoch],
+            "curve": self.curve,
+            "seconds": round(time.monotonic() - self.start, 1),
+        }
         figures["passes"] = self.row["passes"] - (total - epoch)  # of what was done so far, one an epoch
         keep({**self.row, "epochs": epoch, "options": {**self.row["options"], "epochs": epoch}, **figures})

@@ -17,19 +17,21 @@ from typing import Any
 
 import numpy as np
 
-from stages.boundary import handles, manifest
-from stages.boundary.home import project
-from stages.boundary.keys import Keyring
-from stages.boundary.ledger import Ledger
-from stages.boundary.room import Room
-from stages.boundary.seal import SealedReader, seal_contexts
-from stages.datasets import catalog
+from airlock.datasets import catalog
+from airlock.inside import manifest
+from airlock.inside.room import Room
+from airlock.inside.sealed import SealedReader, seal_contexts
+from airlock.ledger import Ledger
+from airlock.owner import registry
+from airlock.owner.home import project
+from airlock.owner.keys import Keyring
+from airlock.params import Params
+from airlock.privacy.plan import Facts
+from airlock.records import handles
+from airlock.storage import load_model, load_tensors, save_tensors
 from stages.open import evaluate, train
-from stages.params import Params
-from stages.privacy.plan import Facts
-from stages.release import release, relevance
+from stages.release import perturb, relevance
 from stages.sensitive import ingest
-from stages.storage import load_model, load_tensors, save_tensors
 
 ROOT = Path(__file__).parents[1]
 
@@ -60,7 +62,9 @@ class Pipeline:
         self.keyring = Keyring.load(self.project)
         self.ledger = Ledger.open(self.project.scratch_url, create=False)
         # A sweep asks for more than a user's cap on public data. This home is the bench's own, so the bench is the owner who decides.
-        self.ledger.set_cap(dataset, 1e6, 1e-5, who="bench", why="repeated comparison on public data, in a home of its own")
+        self.ledger.set_cap(
+            dataset, 1e6, 1e-5, who="bench", why="repeated comparison on public data, in a home of its own"
+        )
         self.facts: Facts
 
     def params(self, **sections: Any) -> Params:
@@ -71,7 +75,10 @@ class Pipeline:
         """Run `ingest`."""
         self.facts = handles.public_facts(self.workspace, params)
         found = handles.of(self.workspace, self.dataset)
-        raw = {f"raw:{role}": handles.check(self.project, self.keyring, handle) for role, handle in found.items()}
+        raw = {
+            f"raw:{role}": registry.check(self.project, self.keyring, handle)
+            for role, handle in found.items()
+        }
         keys = {**self._seal_keys(), "split": self.keyring.split_key(self.facts.population)}
         ingest.main(self._room("ingest", params, keys=keys, extra=raw, facts={"facts": asdict(self.facts)}))
         return self.facts
@@ -80,42 +87,65 @@ class Pipeline:
         """Release, train and evaluate once, with noise key number `noise`; the time is from sealed records to trained model."""
         start = time.perf_counter()
         made = self._release(relevance, params, noise)
-        made |= self._release(release, params, noise, outs=(release.RELEASE,))
+        made |= self._release(perturb, params, noise, outs=(perturb.RELEASE,))
         train.main(self._room("train", params))
         seconds = time.perf_counter() - start
-        doors = (release.HOLDOUT, release.REFERENCE) if reference else (release.HOLDOUT,)
-        self._release(release, params, noise, outs=doors)
-        file = self.workspace / release.HOLDOUT / "holdout.parquet"
+        doors = (perturb.HOLDOUT, perturb.REFERENCE) if reference else (perturb.HOLDOUT,)
+        self._release(perturb, params, noise, outs=doors)
+        file = self.workspace / perturb.HOLDOUT / "holdout.parquet"
         accuracy = evaluate.judge(load_model(self.workspace / train.MODEL), file)[0]["accuracy"]
-        compared = evaluate.judge(load_model(self.workspace / release.REFERENCE), file)[0]["accuracy"] if reference else None
+        compared = (
+            evaluate.judge(load_model(self.workspace / perturb.REFERENCE), file)[0]["accuracy"]
+            if reference
+            else None
+        )
         passes = sum(plan.passes for plan in made.values())
-        return Result(accuracy, seconds, passes, made[release.RELEASE].proven.epsilon, compared)
+        return Result(accuracy, seconds, passes, made[perturb.RELEASE].proven.epsilon, compared)
 
     def open_holdout(self, params: Params) -> None:
         """Let the public holdout through its door, without a release beside it."""
-        self._release(release, params, 0, outs=(release.HOLDOUT,))
+        self._release(perturb, params, 0, outs=(perturb.HOLDOUT,))
 
     def sealed(self, params: Params) -> SealedReader:
         """The sealed training records."""
-        return release.open_sealed(self._room("release", params, keys=self._seal_keys()), "train")
+        return perturb.open_sealed(self._room("release", params, keys=self._seal_keys()), "train")
 
-    def _release(self, stage: Any, params: Params, noise: int, outs: tuple[str, ...] | None = None) -> dict[str, Any]:
+    def _release(
+        self, stage: Any, params: Params, noise: int, outs: tuple[str, ...] | None = None
+    ) -> dict[str, Any]:
         """Price, reserve, release, commit."""
-        plans = {out: plan for out, plan in stage.plans(params, self.facts).items() if outs is None or out in outs}
+        plans = {
+            out: plan for out, plan in stage.plans(params, self.facts).items() if outs is None or out in outs
+        }
         orders, keys = {}, self._seal_keys()
         for out, plan in plans.items():
-            identity = hashlib.sha256(f"{manifest.release_id(plan, self.facts)} {noise} {time.time_ns()}".encode()).hexdigest()
+            identity = hashlib.sha256(
+                f"{manifest.release_id(plan, self.facts)} {noise} {time.time_ns()}".encode()
+            ).hexdigest()
             shutil.rmtree(self.workspace / out, ignore_errors=True)
             if plan.mechanism == "none":
                 manifest.write(self.workspace / out, plan=plan, facts=self.facts, release_id=identity)
                 continue
             event = None if plan.public_only else dict(plan.proven.event or {})
-            terms = {"neighbours": plan.proven.neighbours, "unit": plan.proven.unit, "passes": plan.passes, "public": True}
-            self.ledger.reserve(self.facts.population, release_id=identity, mechanism=plan.mechanism, event=event, **terms)
+            terms = {
+                "neighbours": plan.proven.neighbours,
+                "unit": plan.proven.unit,
+                "passes": plan.passes,
+                "public": True,
+            }
+            self.ledger.reserve(
+                self.facts.population, release_id=identity, mechanism=plan.mechanism, event=event, **terms
+            )
             orders[out] = {"id": identity}
-            keys[f"noise:{out}"] = hashlib.sha256(f"bench {noise} {manifest.release_id(plan, self.facts)}".encode()).digest()
+            keys[f"noise:{out}"] = hashlib.sha256(
+                f"bench {noise} {manifest.release_id(plan, self.facts)}".encode()
+            ).digest()
         if orders:
-            stage.main(self._room("release", params, keys=keys, facts={"facts": asdict(self.facts), "releases": orders}))
+            stage.main(
+                self._room(
+                    "release", params, keys=keys, facts={"facts": asdict(self.facts), "releases": orders}
+                )
+            )
         if self.identical_weights and relevance.RELEVANCE in orders:
             self._level_weights(plans[relevance.RELEVANCE], orders[relevance.RELEVANCE]["id"])
         for out, order in orders.items():
@@ -126,21 +156,33 @@ class Pipeline:
         """An ablation: the relevance release was paid for, but says that all features are alike."""
         folder = self.workspace / relevance.RELEVANCE
         tensors = load_tensors(folder / "relevance.safetensors")
-        save_tensors(folder / "relevance.safetensors", {**tensors, "weights": np.ones_like(tensors["weights"])})
+        save_tensors(
+            folder / "relevance.safetensors", {**tensors, "weights": np.ones_like(tensors["weights"])}
+        )
         manifest.write(folder, plan=plan, facts=self.facts, release_id=identity)
 
     def _seal_keys(self) -> dict[str, bytes]:
-        return {"seal:" + role: self.keyring.seal_key(context) for role, context in seal_contexts(self.facts).items()}
+        return {
+            "seal:" + role: self.keyring.seal_key(context)
+            for role, context in seal_contexts(self.facts).items()
+        }
 
-    def _room(self, stage: str, params: Params, *, extra: dict[str, Path] | None = None, **given: Any) -> Room:
+    def _room(
+        self, stage: str, params: Params, *, extra: dict[str, Path] | None = None, **given: Any
+    ) -> Room:
         names = [
             f"data/schemas/{self.dataset}.yaml",
             f"data/handles/{self.dataset}",
             "data/sealed",
-            *(release.RELEASE, release.HOLDOUT, release.REFERENCE, relevance.RELEVANCE),
+            *(perturb.RELEASE, perturb.HOLDOUT, perturb.REFERENCE, relevance.RELEVANCE),
             *(train.MODEL, train.METRICS, train.CURVE),
         ]
-        return Room(stage=stage, params=params, paths={**{name: self.workspace / name for name in names}, **(extra or {})}, **given)
+        return Room(
+            stage=stage,
+            params=params,
+            paths={**{name: self.workspace / name for name in names}, **(extra or {})},
+            **given,
+        )
 
 
 def peak_memory_mb() -> float:

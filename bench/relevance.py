@@ -36,7 +36,16 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory(prefix="airlock-bench-") as folder:
             for way in WAYS:
-                options = ["--way", way, "--epsilon", str(epsilon), "--keys", str(asked.keys or keys), "--cell", folder]
+                options = [
+                    "--way",
+                    way,
+                    "--epsilon",
+                    str(epsilon),
+                    "--keys",
+                    str(asked.keys or keys),
+                    "--cell",
+                    folder,
+                ]
                 keep(in_own_process("bench.relevance", dataset, *options), RESULTS)
 
 
@@ -48,7 +57,9 @@ def measure(folder: Path, dataset: str, way: str, epsilon: float, keys: int) -> 
     folds, mode = FOLDS.get(dataset, 0), way.split()[0]
     runs: list[list[Any]] = [[] for _ in range(keys)]
     for fold in range(max(folds, 1)):
-        params = pipeline.params(ingest={"folds": folds, "fold": fold}, release={"epsilon": epsilon}, relevance={"mode": mode})
+        params = pipeline.params(
+            ingest={"folds": folds, "fold": fold}, release={"epsilon": epsilon}, relevance={"mode": mode}
+        )
         pipeline.seal(params)
         for key in range(keys):
             runs[key].append(pipeline.run(params, noise=key * 1000 + fold))

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stages.boundary.cluster import CHUNKS_PER_TASK
-from stages.boundary.seal import ROWS, SealedReader, SealedWriter
-from stages.models.encoding import Encoded, pack
-from stages.models.features import DEFAULTS, feature_map
-from stages.models.projection import centre
-from stages.release.records import Records, Wanted
+from airlock.inside.sealed import ROWS, SealedReader, SealedWriter
+from airlock.models.features.features import DEFAULTS, feature_map
+from airlock.models.features.projection import centre
+from airlock.records.encoding import Encoded, pack
+from airlock.run.dask_broker import CHUNKS_PER_TASK
+from stages.release.passes import Records, Wanted
 
 RECORDS, WORKERS, CHUNKS = 10**9, (1, 64, 256), 4
 SHAPES: dict[str, tuple[int, ...]] = {"tabular": (30,), "image": (28, 28, 1)}
@@ -41,7 +41,13 @@ class Cost:
         """Hours on so many workers, terabytes on disk, gigabytes sent in the last pass."""
         tasks = -(-RECORDS // (ROWS[self.kind] * CHUNKS_PER_TASK))
         hours = RECORDS * self.seconds * self.passes / workers / 3600
-        return [self.kind, str(workers), f"{hours:,.1f}", f"{RECORDS * self.sealed / 1e12:.2f}", f"{tasks * self.answer / 1e9:.2f}"]
+        return [
+            self.kind,
+            str(workers),
+            f"{hours:,.1f}",
+            f"{RECORDS * self.sealed / 1e12:.2f}",
+            f"{tasks * self.answer / 1e9:.2f}",
+        ]
 
 
 def measure(kind: str, folder: Path) -> Cost:
@@ -65,7 +71,11 @@ def measure(kind: str, folder: Path) -> Cost:
 
 def _batch(kind: str, shape: tuple[int, ...], classes: int) -> pa.RecordBatch:
     generator, count = np.random.default_rng(0), CHUNKS * ROWS[kind]
-    x: Any = generator.integers(0, 256, (count, *shape), dtype=np.uint8) if kind == "image" else generator.random((count, *shape))
+    x: Any = (
+        generator.integers(0, 256, (count, *shape), dtype=np.uint8)
+        if kind == "image"
+        else generator.random((count, *shape))
+    )
     return pack(Encoded(x, generator.integers(0, classes, count).astype(np.int32), np.ones(count, np.uint8)))
 
 
@@ -74,9 +84,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         costs = [measure(kind, Path(folder)) for kind in SHAPES]
     for cost in costs:
-        print(f"{cost.kind}: {cost.seconds * 1e6:.1f} microseconds of a core per record and pass, {cost.sealed:.0f} bytes sealed, ", end="")
+        print(
+            f"{cost.kind}: {cost.seconds * 1e6:.1f} microseconds of a core per record and pass, {cost.sealed:.0f} bytes sealed, ",
+            end="",
+        )
         print(f"{cost.passes} passes, an answer is {cost.answer / 1e6:.2f} MB")
-    print("\n| records | workers | hours | sealed TB | sent GB per pass |\n| --- | ---: | ---: | ---: | ---: |")
+    print(
+        "\n| records | workers | hours | sealed TB | sent GB per pass |\n| --- | ---: | ---: | ---: | ---: |"
+    )
     for cost in costs:
         for workers in WORKERS:
             print(f"| {' | '.join(cost.row(workers))} |")

@@ -49,8 +49,8 @@ def main() -> None:
 
 def seal(folder: Path, size: int) -> None:
     """Seal `size` random records, a few thousand at a time."""
-    from stages.boundary.seal import SealedWriter
-    from stages.models.encoding import Encoded, pack
+    from airlock.inside.sealed import SealedWriter
+    from airlock.records.encoding import Encoded, pack
 
     random = np.random.default_rng(0)
     with SealedWriter(folder / "train.sealed", KEY, rows=ROWS) as writer:
@@ -67,14 +67,14 @@ def synthetic(count: int, random: np.random.Generator) -> tuple[Any, Any]:
 
 def measure(folder: Path, size: int) -> dict[str, Any]:
     """Release from sealed records and train."""
+    from airlock.inside.sealed import SealedReader
+    from airlock.models.features.projection import steps_of
+    from airlock.models.model import Model
+    from airlock.models.moments import choose_ridge, closed_form, moments_of
+    from airlock.params import Params
+    from airlock.privacy.plan import Facts
     from bench.pipeline import peak_memory_mb
-    from stages.boundary.seal import SealedReader
-    from stages.models.model import Model
-    from stages.models.moments import choose_ridge, closed_form, moments_of
-    from stages.models.projection import steps_of
-    from stages.params import Params
-    from stages.privacy.plan import Facts
-    from stages.release import coefficients
+    from stages.release.mechanisms import coefficients
 
     params = Params.model_validate({"release": {"delta": 1e-8}})
     facts = Facts("synthetic", True, "tabular", size, 0, (COLUMNS,), ("a", "b"), "s", "f")
@@ -85,7 +85,9 @@ def measure(folder: Path, size: int) -> dict[str, Any]:
         weights = closed_form(moments, choose_ridge(moments, "auto"))
         seconds = time.perf_counter() - start
     steps = steps_of(tensors, details["bias"])
-    model = Model(details["features"], "tabular", (COLUMNS,), facts.labels, steps, [(weights, np.zeros(CLASSES))])
+    model = Model(
+        details["features"], "tabular", (COLUMNS,), facts.labels, steps, [(weights, np.zeros(CLASSES))]
+    )
     x, y = synthetic(10_000, np.random.default_rng(1))
     return {
         "cost": True,
@@ -105,8 +107,8 @@ def measure(folder: Path, size: int) -> dict[str, Any]:
 
 def gram_speed(width: int = 1029, rows: int = 1024, chunks: int = 40) -> dict[str, Any]:
     """Operations a second of the release's own accumulation against a plain product of two square matrices, both on all cores."""
-    from stages.models.rows import normalise
-    from stages.release.records import Chunk, bounded_map, gram_of
+    from airlock.models.features.rows import normalise
+    from stages.release.passes import Chunk, bounded_map, gram_of
 
     random = np.random.default_rng(0)
     made = normalise(np.rint(random.standard_normal((rows, width)) * 1000))
@@ -121,9 +123,24 @@ def gram_speed(width: int = 1029, rows: int = 1024, chunks: int = 40) -> dict[st
     for _ in range(4):
         square @ square
     plain = 4 * 2 * 2048**3 / (time.perf_counter() - start)
-    empty = {"epsilon": None, "delta": None, "neighbours": "none", "passes": 0, "accuracy_mean": 0.0, "accuracy_std": 0.0}
+    empty = {
+        "epsilon": None,
+        "delta": None,
+        "neighbours": "none",
+        "passes": 0,
+        "accuracy_mean": 0.0,
+        "accuracy_std": 0.0,
+    }
     speeds = {"gram_gflops": ours / 1e9, "matmul_gflops": plain / 1e9, "gram_fraction": ours / plain}
-    return {"cost": True, "dataset": "speed", "mechanism": "gram", **empty, "seconds": 0.0, "peak_memory_mb": 0.0, **speeds}
+    return {
+        "cost": True,
+        "dataset": "speed",
+        "mechanism": "gram",
+        **empty,
+        "seconds": 0.0,
+        "peak_memory_mb": 0.0,
+        **speeds,
+    }
 
 
 def draw(rows: list[dict[str, Any]]) -> None:
@@ -133,7 +150,9 @@ def draw(rows: list[dict[str, Any]]) -> None:
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    points = sorted((row["records"], row["seconds"], row["peak_memory_mb"]) for row in rows if "records" in row)
+    points = sorted(
+        (row["records"], row["seconds"], row["peak_memory_mb"]) for row in rows if "records" in row
+    )
     figure, axes = pyplot.subplots(1, 2, figsize=(8, 3), layout="constrained")
     for axis, index, title in zip(axes, (1, 2), ("seconds", "peak memory, MB"), strict=True):
         axis.plot([point[0] for point in points], [point[index] for point in points], "o-")

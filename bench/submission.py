@@ -65,9 +65,21 @@ class Clone:
         """A fresh one, or the one that is there."""
         home = folder.resolve() / "home"
         home.mkdir(parents=True, exist_ok=True)
-        settings = {"HOME": str(home), "AIRLOCK_HOME": str(home / "airlock"), "DVC_NO_ANALYTICS": "1", "GIT_CONFIG_COUNT": "2"}
-        settings |= {"GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "example", "GIT_CONFIG_KEY_1": "user.email"}
-        settings |= {"GIT_CONFIG_VALUE_1": "example@example.org", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        settings = {
+            "HOME": str(home),
+            "AIRLOCK_HOME": str(home / "airlock"),
+            "DVC_NO_ANALYTICS": "1",
+            "GIT_CONFIG_COUNT": "2",
+        }
+        settings |= {
+            "GIT_CONFIG_KEY_0": "user.name",
+            "GIT_CONFIG_VALUE_0": "example",
+            "GIT_CONFIG_KEY_1": "user.email",
+        }
+        settings |= {
+            "GIT_CONFIG_VALUE_1": "example@example.org",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
         # The clone's own code on both sides of the wall, whatever is edited here meanwhile.
         settings["PYTHONPATH"] = str(folder.resolve() / "work")
         made = cls(folder.resolve() / "work", {**os.environ, **settings})
@@ -77,7 +89,9 @@ class Clone:
 
     def run(self, *command: str) -> str:
         """Run a command in the clone; what it prints on stderr is seen at once."""
-        return subprocess.run(command, cwd=self.folder, env=self.environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+        return subprocess.run(
+            command, cwd=self.folder, env=self.environment, check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
 
     def commits(self) -> dict[str, str]:
         """Commits by their subject."""
@@ -87,7 +101,9 @@ class Clone:
 
 def main() -> None:
     """Make the rows, the bundle and the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("dataset", nargs="*", choices=[*ROWS, []])
     asked = parser.parse_args()
@@ -106,7 +122,9 @@ def main() -> None:
 
 def rows() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Every row: data set, mechanism, options."""
-    return ((dataset, mechanism, options) for dataset, listed in ROWS.items() for mechanism, options in listed)
+    return (
+        (dataset, mechanism, options) for dataset, listed in ROWS.items() for mechanism, options in listed
+    )
 
 
 def subject(dataset: str, mechanism: str) -> str:
@@ -120,7 +138,18 @@ def make_row(clone: Clone, dataset: str, mechanism: str, options: dict[str, Any]
         return
     if not (clone.folder / f"data/handles/{dataset}").exists():
         clone.run("airlock", "data", "fetch", dataset)
-        clone.run("airlock", "budget", "set", dataset, "--epsilon", "100", "--delta", "1e-5", "--why", "a table of public data")
+        clone.run(
+            "airlock",
+            "budget",
+            "set",
+            dataset,
+            "--epsilon",
+            "100",
+            "--delta",
+            "1e-5",
+            "--why",
+            "a table of public data",
+        )
     file = clone.folder / "params.yaml"
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["dataset"] = dataset
@@ -134,10 +163,13 @@ def make_row(clone: Clone, dataset: str, mechanism: str, options: dict[str, Any]
 
 def page(bundle: Path, verdict: dict[str, Any]) -> str:
     """docs/example.md: the table as the bundle gives it, and how to check it."""
-    from stages.boundary.canonical import sha256_path
-    from stages.bundle.results import Result, markdown
+    from airlock.bundle.results import Result, markdown
+    from airlock.inside.digests import sha256_path
 
-    results = [Result(**{**one, "proven": float(one["proven"]), "claimed": _number(one["claimed"])}) for one in verdict["results"]]
+    results = [
+        Result(**{**one, "proven": float(one["proven"]), "claimed": _number(one["claimed"])})
+        for one in verdict["results"]
+    ]
     return TEMPLATE.format(
         table=markdown(results),
         size=f"{bundle.stat().st_size / 1e6:.0f}",

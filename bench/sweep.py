@@ -21,18 +21,28 @@ def read(listing: str) -> Points:
     """Accuracy and the non-private reference's, of every finished experiment, by epsilon. The baseline is not part of the sweep."""
     found: dict[float, list[tuple[float, float]]] = defaultdict(list)
     for row in csv.DictReader(io.StringIO(listing)):
-        if row["typ"] != "baseline" and row["State"] in ("", "Success"):  # one that still runs shows the baseline's figures
-            found[float(row["release.epsilon"])].append((float(row["accuracy"]), float(row["reference_accuracy"])))
+        if row["typ"] != "baseline" and row["State"] in (
+            "",
+            "Success",
+        ):  # one that still runs shows the baseline's figures
+            found[float(row["release.epsilon"])].append(
+                (float(row["accuracy"]), float(row["reference_accuracy"]))
+            )
     return dict(sorted(found.items()))
 
 
 def table(points: Points) -> str:
     """As Markdown."""
-    lines = ["| epsilon | accuracy, mean | standard deviation | non-private reference | runs |", "| ---: | ---: | ---: | ---: | ---: |"]
+    lines = [
+        "| epsilon | accuracy, mean | standard deviation | non-private reference | runs |",
+        "| ---: | ---: | ---: | ---: | ---: |",
+    ]
     for epsilon, runs in points.items():
         own, reference = [run[0] for run in runs], [run[1] for run in runs]
         spread = stdev(own) if len(own) > 1 else 0.0
-        lines.append(f"| {epsilon:g} | {mean(own):.3f} | {spread:.3f} | {mean(reference):.3f} | {len(runs)} |")
+        lines.append(
+            f"| {epsilon:g} | {mean(own):.3f} | {spread:.3f} | {mean(reference):.3f} | {len(runs)} |"
+        )
     return "\n".join(lines)
 
 
@@ -63,10 +73,14 @@ def main() -> None:
     """Read, draw, print."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m bench.sweep PICTURE.svg")
-    listing = subprocess.run(["dvc", "exp", "show", "--csv"], capture_output=True, text=True, check=True).stdout
+    listing = subprocess.run(
+        ["dvc", "exp", "show", "--csv"], capture_output=True, text=True, check=True
+    ).stdout
     points = read(listing)
     if not points:
-        sys.exit("no finished experiment here: queue some with `dvc exp run --queue` and start them with `dvc queue start`")
+        sys.exit(
+            "no finished experiment here: queue some with `dvc exp run --queue` and start them with `dvc queue start`"
+        )
     draw(points, Path(sys.argv[1]))
     print(table(points))
 

@@ -51,7 +51,11 @@ def page() -> str:
             rows = json.loads(file.read_text())
             parts += [title, "", table(rows), ""]
             parts += [beside(rows), ""] if name == "comparison" else []
-            parts += ["![Seconds and memory against the number of records](scaling.svg)", ""] if name == "scaling" else []
+            parts += (
+                ["![Seconds and memory against the number of records](scaling.svg)", ""]
+                if name == "scaling"
+                else []
+            )
     return "\n".join(parts)
 
 
@@ -61,14 +65,30 @@ def beside(rows: list[dict[str, Any]]) -> str:
     lines = []
     for row in rows:
         if row["epsilon"] == peer["epsilon"] and row is not peer:
-            points, share = 100 * (row["accuracy_mean"] - peer["accuracy_mean"]), peer["seconds"] / row["seconds"]
-            lines.append(f"- {row['mechanism']}: {points:+.2f} points against that network, in 1/{share:.1f} of its time.")
+            points, share = (
+                100 * (row["accuracy_mean"] - peer["accuracy_mean"]),
+                peer["seconds"] / row["seconds"],
+            )
+            lines.append(
+                f"- {row['mechanism']}: {points:+.2f} points against that network, in 1/{share:.1f} of its time."
+            )
     return "\n".join(lines)
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Rows of one results file."""
-    columns = ["data", "mechanism", "epsilon", "delta", "passes", "accuracy", "wanted", "keys", "seconds", "memory, MB"]
+    columns = [
+        "data",
+        "mechanism",
+        "epsilon",
+        "delta",
+        "passes",
+        "accuracy",
+        "wanted",
+        "keys",
+        "seconds",
+        "memory, MB",
+    ]
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     for row in rows:
         if "gram_fraction" in row:
@@ -76,8 +96,20 @@ def table(rows: list[dict[str, Any]]) -> str:
         named = row.get("features") == MAPS.get(row["dataset"], row.get("features"))
         wanted = TARGETS.get((row["dataset"], row["mechanism"]), {}).get(row["epsilon"]) if named else None
         name = row["mechanism"] + (f" ({row['features']})" if row.get("features") else "")
-        accuracy = f"{100 * row['accuracy_mean']:.2f} ± {100 * row['accuracy_std']:.2f}" if row["accuracy_mean"] else ""
-        cells = [row["dataset"], name, _figure(row["epsilon"]), _figure(row["delta"]), row["passes"] or "", accuracy, _figure(wanted)]
+        accuracy = (
+            f"{100 * row['accuracy_mean']:.2f} ± {100 * row['accuracy_std']:.2f}"
+            if row["accuracy_mean"]
+            else ""
+        )
+        cells = [
+            row["dataset"],
+            name,
+            _figure(row["epsilon"]),
+            _figure(row["delta"]),
+            row["passes"] or "",
+            accuracy,
+            _figure(wanted),
+        ]
         cells += [row.get("keys", ""), f"{row['seconds']:.1f}", f"{row['peak_memory_mb']:.0f}"]
         lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     speeds = [row for row in rows if "gram_fraction" in row]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from stages.boundary import layers, sandbox
+from airlock.wall import layers, sandbox
 
 STAGE = [sys.executable, "-c", "pass"]
 CODE = Path(sandbox.__file__).resolve().parents[1]
@@ -37,12 +37,16 @@ class Sample:
 def main(rounds: int) -> None:
     """Measure each wall that this machine offers."""
     offered = layers.choose("advisory", zone="open")
-    print(f"{'wall':<8} {'set-up ms':>9} {'plain ms':>9} {'walled ms':>9} {'cost ms':>8} {'ratio':>6} {'CPU cost ms':>12}")
+    print(
+        f"{'wall':<8} {'set-up ms':>9} {'plain ms':>9} {'walled ms':>9} {'cost ms':>8} {'ratio':>6} {'CPU cost ms':>12}"
+    )
     with tempfile.TemporaryDirectory(prefix="airlock-bench-") as folder:
         base = Path(folder).resolve()
         (base / "canary").write_text("canary")
         for name, wanted in {"full": offered, "minimum": layers.MINIMUM}.items():
-            pairs = [(measure(plain), measure(functools.partial(walled, base, wanted))) for _ in range(rounds)]
+            pairs = [
+                (measure(plain), measure(functools.partial(walled, base, wanted))) for _ in range(rounds)
+            ]
             show(name, [pair[0] for pair in pairs], [pair[1] for pair in pairs])
 
 
@@ -50,15 +54,21 @@ def show(name: str, without: list[Sample], behind: list[Sample]) -> None:
     """One line of the table, of medians."""
     setup = median(sample.start for sample in behind)
     bare, walled = (median(sample.total for sample in samples) for samples in (without, behind))
-    processor = median(after.processor - before.processor for before, after in zip(without, behind, strict=True))
-    print(f"{name:<8} {setup:9.1f} {bare:9.1f} {walled:9.1f} {walled - bare:8.1f} {walled / bare:6.2f} {processor:12.1f}")
+    processor = median(
+        after.processor - before.processor for before, after in zip(without, behind, strict=True)
+    )
+    print(
+        f"{name:<8} {setup:9.1f} {bare:9.1f} {walled:9.1f} {walled - bare:8.1f} {walled / bare:6.2f} {processor:12.1f}"
+    )
 
 
 def measure(action: Callable[[], float]) -> Sample:
     """Run once; `action` tells when the program started."""
     clock, processor = time.perf_counter(), spent()
     started = action()
-    return Sample(*(1e3 * span for span in (started - clock, time.perf_counter() - clock, spent() - processor)))
+    return Sample(
+        *(1e3 * span for span in (started - clock, time.perf_counter() - clock, spent() - processor))
+    )
 
 
 def spent() -> float:

@@ -12,8 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from stages.boundary.graph import picture
-from stages.boundary.trees import load_graph
+from airlock.evidence.picture import picture
+from airlock.evidence.revisions import load_graph
 
 HERE = Path(__file__).parent
 PAGE = Path("data/report/report.html")
@@ -45,7 +45,9 @@ def photograph_report() -> Path:
         settings = (f"window-size={SIZE}", f"user-data-dir={profile}", f"screenshot={target}")
         flags = [f"--{flag}" for flag in (*QUIET, "no-first-run", *settings)]
         flags += ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses root with its sandbox on
-        subprocess.run([browser, *flags, PAGE.resolve().as_uri()], check=True, stderr=subprocess.DEVNULL, timeout=120)
+        subprocess.run(
+            [browser, *flags, PAGE.resolve().as_uri()], check=True, stderr=subprocess.DEVNULL, timeout=120
+        )
     return target
 
 

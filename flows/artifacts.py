@@ -10,10 +10,10 @@ from typing import Any
 
 from prefect.artifacts import create_link_artifact, create_table_artifact
 
-from stages.boundary import budget
-from stages.boundary.audit import Row, audit
-from stages.boundary.home import project
-from stages.params import load_params
+from airlock.evidence.audit import Row, audit
+from airlock.owner.home import project
+from airlock.params import load_params
+from airlock.run import budget
 
 REPORT = "data/report/report.html"
 REPORT_URL = "AIRLOCK_REPORT_URL"
@@ -22,9 +22,15 @@ REPORT_URL = "AIRLOCK_REPORT_URL"
 def show_boundary(workspace: Path) -> None:
     """The audit and the budget; also of a run that failed."""
     found = audit(workspace)
-    verdict = "The boundary holds." if found.holds else "The boundary does not hold: " + "; ".join(found.problems)
+    verdict = (
+        "The boundary holds." if found.holds else "The boundary does not hold: " + "; ".join(found.problems)
+    )
     create_table_artifact(table=[_row(row) for row in found.stages], key="boundary", description=verdict)
-    create_table_artifact(table=[_budget(workspace)], key="budget", description="Privacy budget of the population that this run reads.")
+    create_table_artifact(
+        table=[_budget(workspace)],
+        key="budget",
+        description="Privacy budget of the population that this run reads.",
+    )
 
 
 def show_results(workspace: Path) -> None:
@@ -32,7 +38,9 @@ def show_results(workspace: Path) -> None:
     rows = [{"metric": name, "value": value} for name, value in _metrics(workspace / "data/metrics")]
     create_table_artifact(table=rows, key="metrics", description="Metrics of this run.")
     link = os.environ.get(REPORT_URL) or (workspace / REPORT).resolve().as_uri()
-    create_link_artifact(link=link, link_text="report.html", key="report", description="The report of this run.")
+    create_link_artifact(
+        link=link, link_text="report.html", key="report", description="The report of this run."
+    )
 
 
 def _row(row: Row) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from stages.errors import ParamsError
-from stages.params import Params, check, load_params
+from airlock.errors import ParamsError
+from airlock.params import Params, check, load_params
 
 Overrides = Mapping[str, Any]
 
@@ -41,7 +41,9 @@ def only(overrides: Overrides, section: str) -> None:
     """Refuse overrides outside `section`."""
     for key in overrides:
         if key.split(".")[0] != section:
-            raise ParamsError(f"overrides: '{key}' belongs to the sensitive side: a run on released data may change {section}.* only")
+            raise ParamsError(
+                f"overrides: '{key}' belongs to the sensitive side: a run on released data may change {section}.* only"
+            )
 
 
 def _apply(document: dict[str, Any], overrides: Overrides) -> None:

@@ -13,20 +13,22 @@ from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.concurrency.sync import concurrency
 
+from airlock.errors import BudgetRefused
+from airlock.owner.home import project
+from airlock.params import Params
+from airlock.run import budget, die_with_parent
 from flows import overrides as parameters
 from flows.artifacts import show_boundary, show_results
 from flows.limits import LEASE_SECONDS, LIMITS, SENSITIVE
 from flows.reproduction import exchange, reproduce, stages_of
-from stages.boundary import budget, leash
-from stages.boundary.home import project
-from stages.errors import BudgetRefused
-from stages.params import Params
 
 
 @task(name="sensitive side", retries=0, cache_policy=NO_CACHE, persist_result=False)
 def cross(workspace: Path) -> None:
     """Ingest and release. Never retried: the ledger decides what happens to a release that was cut off, at the next run."""
-    reproduce(workspace, stages_of(workspace, "sensitive", "release"), get_run_logger().info, confidential=True)
+    reproduce(
+        workspace, stages_of(workspace, "sensitive", "release"), get_run_logger().info, confidential=True
+    )
 
 
 @task(name="open side", retries=2, retry_delay_seconds=2, cache_policy=NO_CACHE, persist_result=False)
@@ -51,11 +53,13 @@ def pipeline(overrides: dict[str, Any] | None = None, push: bool = False) -> Non
             params.yaml, as `dvc exp run --set-param` does, once they are known to be valid and affordable.
         push: whether to send what was released to the DVC remote `released`, for machines of the open side.
     """
-    leash.hold()
+    die_with_parent.hold()
     workspace, changes = Path.cwd(), overrides or {}
     parameters.merged(workspace, changes)
     # A run that outlives its lease goes on: DVC's own lock keeps a second one out, and the release is paid for.
-    with concurrency(LIMITS[SENSITIVE], strict=True, lease_duration=LEASE_SECONDS, raise_on_lease_renewal_failure=False):
+    with concurrency(
+        LIMITS[SENSITIVE], strict=True, lease_duration=LEASE_SECONDS, raise_on_lease_renewal_failure=False
+    ):
         require_budget(workspace, parameters.merged(workspace, changes))
         parameters.write(workspace, changes)
         try:

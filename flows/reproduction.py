@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from stages.boundary import zones
-from stages.boundary.home import project
-from stages.boundary.leash import leashed
-from stages.errors import StageFailed
+from airlock.errors import StageFailed
+from airlock.evidence import zones
+from airlock.owner.home import project
+from airlock.run.die_with_parent import leashed
 
 Tell = Callable[[str], None]
 
@@ -25,7 +25,9 @@ OWN_WORDS = re.compile(r"^airlock: (.+)$")
 def stages_of(workspace: Path, *rooms: str) -> list[str]:
     """The stages of some zones, each after those that it depends on; other pipelines (owner/) are the owner's to run."""
     graph = zones.parse((workspace / "dvc.yaml").read_text(), (workspace / "params.yaml").read_text())
-    before = {stage.name: {maker.name for dep in stage.deps for maker in graph.makers(dep)} for stage in graph}
+    before = {
+        stage.name: {maker.name for dep in stage.deps for maker in graph.makers(dep)} for stage in graph
+    }
     names = TopologicalSorter(before).static_order()
     return [name for name in names if graph.stage(name).zone in rooms and not graph.stage(name).frozen]
 
@@ -47,7 +49,12 @@ def reproduce(workspace: Path, stages: Sequence[str], tell: Tell, *, confidentia
 
 def exchange(workspace: Path, direction: str, tell: Tell) -> None:
     """`dvc push` or `dvc pull` of what was released; the remote of sealed data is never named here."""
-    _run(["dvc", direction, "--remote", "released", *stages_of(workspace, "release", "open")], workspace, tell, confidential=False)
+    _run(
+        ["dvc", direction, "--remote", "released", *stages_of(workspace, "release", "open")],
+        workspace,
+        tell,
+        confidential=False,
+    )
 
 
 def _run(command: Sequence[str], workspace: Path, tell: Tell, *, confidential: bool) -> None:

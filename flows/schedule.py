@@ -11,12 +11,12 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
+from airlock.errors import StageFailed
+from airlock.owner.home import project
 from flows import server
 from flows.artifacts import REPORT, REPORT_URL
 from flows.limits import POOLS
 from flows.setup import SWEEP
-from stages.boundary.home import project
-from stages.errors import StageFailed
 
 
 def main() -> None:
@@ -32,7 +32,12 @@ def main() -> None:
         print("Starting the Prefect server (about ten seconds) ...", flush=True)
         processes = [server.start(environment, cwd=workspace, log=home / "server.log")]
         stack.callback(processes[0].stop)
-        if subprocess.run([sys.executable, "-m", "flows.setup", SWEEP], env=environment, check=False).returncode != 0:
+        if (
+            subprocess.run(
+                [sys.executable, "-m", "flows.setup", SWEEP], env=environment, check=False
+            ).returncode
+            != 0
+        ):
             raise StageFailed("the server could not be set up; see the lines above")
         for pool in POOLS:
             processes.append(server.start_worker(pool, environment, cwd=workspace, log=home / f"{pool}.log"))

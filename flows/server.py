@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from stages.boundary.leash import leashed
-from stages.errors import StageFailed
+from airlock.errors import StageFailed
+from airlock.run.die_with_parent import leashed
 
 HOST = "127.0.0.1"
 START_SECONDS, STOP_SECONDS = 90, 8
@@ -56,7 +56,9 @@ def settings(home: Path, port: int, workspace: Path, base: Mapping[str, str] = o
 class Process:
     """A leashed child with a log file, in a process group of its own."""
 
-    def __init__(self, command: Sequence[str], *, environment: Mapping[str, str], log: Path, cwd: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], *, environment: Mapping[str, str], log: Path, cwd: Path
+    ) -> None:
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
@@ -99,19 +101,31 @@ def start(environment: Mapping[str, str], *, cwd: Path, log: Path) -> Process:
     """
     api = environment["PREFECT_API_URL"]
     port = api.removesuffix("/api").rpartition(":")[2]
-    server = Process(["prefect", "server", "start", "--host", HOST, "--port", port], environment=environment, log=log, cwd=cwd)
+    server = Process(
+        ["prefect", "server", "start", "--host", HOST, "--port", port],
+        environment=environment,
+        log=log,
+        cwd=cwd,
+    )
     deadline = time.monotonic() + START_SECONDS
     while not _healthy(api):
         if not server.running or time.monotonic() > deadline:
             server.kill()
-            raise StageFailed(f"the Prefect server did not start: {' | '.join(log.read_text(errors='replace').splitlines()[-5:])}")
+            raise StageFailed(
+                f"the Prefect server did not start: {' | '.join(log.read_text(errors='replace').splitlines()[-5:])}"
+            )
         time.sleep(0.2)
     return server
 
 
 def start_worker(pool: str, environment: Mapping[str, str], *, cwd: Path, log: Path) -> Process:
     """Start a process worker of one pool."""
-    return Process(["prefect", "worker", "start", "--pool", pool, "--type", "process"], environment=environment, log=log, cwd=cwd)
+    return Process(
+        ["prefect", "worker", "start", "--pool", pool, "--type", "process"],
+        environment=environment,
+        log=log,
+        cwd=cwd,
+    )
 
 
 def _healthy(api: str) -> bool:

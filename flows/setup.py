@@ -33,7 +33,13 @@ def main() -> None:
             sweep(client)
     # Prefect fills in what it finds in the environment; the worker's folder is to stay a question, for each worker to answer.
     environment = {name: value for name, value in os.environ.items() if name != "AIRLOCK_WORKSPACE"}
-    done = subprocess.run(["prefect", "--no-prompt", "deploy", "--all"], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["prefect", "--no-prompt", "deploy", "--all"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode != 0:
         sys.exit(f"prefect deploy failed in {Path.cwd().name}: {done.stdout}{done.stderr}")
 
@@ -47,7 +53,9 @@ def sweep(client: SyncPrefectClient) -> None:
 
     under_way = FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING, StateType.CANCELLING])
     for run in client.read_flow_runs(flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=under_way))):
-        client.set_flow_run_state(run.id, Crashed(message="It ended with the schedule that ran it."), force=True)
+        client.set_flow_run_state(
+            run.id, Crashed(message="It ended with the schedule that ran it."), force=True
+        )
     for name in LIMITS.values():
         client.update_global_concurrency_limit(name, GlobalConcurrencyLimitUpdate(active_slots=0))
 

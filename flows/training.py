@@ -8,12 +8,12 @@ from typing import Any
 from prefect import flow, get_run_logger
 from prefect.concurrency.sync import concurrency
 
+from airlock.run import die_with_parent
 from flows import overrides as parameters
 from flows.artifacts import show_results
 from flows.limits import LEASE_SECONDS, LIMITS, OPEN
 from flows.pipeline import learn
 from flows.reproduction import exchange
-from stages.boundary import leash
 
 
 @flow(name="training", persist_result=False)
@@ -24,11 +24,13 @@ def training(overrides: dict[str, Any] | None = None, pull: bool = True) -> None
         overrides: keys of the section `train` of params.yaml, for instance {"train.epochs": 500}.
         pull: whether to fetch the release first, from the DVC remote `released`.
     """
-    leash.hold()
+    die_with_parent.hold()
     workspace, changes = Path.cwd(), overrides or {}
     parameters.only(changes, "train")
     parameters.merged(workspace, changes)
-    with concurrency(LIMITS[OPEN], strict=True, lease_duration=LEASE_SECONDS, raise_on_lease_renewal_failure=False):
+    with concurrency(
+        LIMITS[OPEN], strict=True, lease_duration=LEASE_SECONDS, raise_on_lease_renewal_failure=False
+    ):
         if pull:
             exchange(workspace, "pull", get_run_logger().info)
         parameters.write(workspace, changes)

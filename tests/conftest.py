@@ -24,7 +24,9 @@ class Workspace:
 
     @property
     def environment(self) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in ("LANG", "AIRLOCK_DATA_HOME", "TMPDIR") if name in os.environ}
+        kept = {
+            name: os.environ[name] for name in ("LANG", "AIRLOCK_DATA_HOME", "TMPDIR") if name in os.environ
+        }
         return {
             **kept,
             "PATH": f"{BIN}:{os.environ['PATH']}",
@@ -38,7 +40,9 @@ class Workspace:
             "COLUMNS": "200",
         }
 
-    def run(self, *command: str, check: bool = True, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, check: bool = True, environment: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command here; with `check`, a failure shows what it printed."""
         done = subprocess.run(
             command,
@@ -50,12 +54,25 @@ class Workspace:
             timeout=600,
         )
         if check and done.returncode != 0:
-            raise AssertionError(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
+            raise AssertionError(
+                f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+            )
         return done
 
     def commit(self, message: str = "Work") -> None:
         self.run("git", "add", "-A")
-        self.run("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-q", "--allow-empty", "-m", message)
+        self.run(
+            "git",
+            "-c",
+            "user.name=t",
+            "-c",
+            "user.email=t@example.org",
+            "commit",
+            "-q",
+            "--allow-empty",
+            "-m",
+            message,
+        )
 
     def edit(self, path: str, old: str, new: str) -> None:
         file = self.root / path
@@ -68,9 +85,15 @@ def make_workspace(folder: Path) -> Workspace:
     """A fresh clone below `folder`."""
     root, home = folder / "work", folder / "home"
     home.mkdir(parents=True)
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     for name in listed.splitlines():
-        if name.startswith(("tests/", "bench/", "receipts/", "data/handles/")) or name == "dvc.lock" or not (ROOT / name).is_file():
+        if (
+            name.startswith(("tests/", "bench/", "receipts/", "data/handles/"))
+            or name == "dvc.lock"
+            or not (ROOT / name).is_file()
+        ):
             continue
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, root / name)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from bench import ablation, adlm
-from stages.registry import mechanism
+from stages.mechanisms import mechanism
 from tests.support.comparison import facts
 
 ROOT = Path(__file__).parents[1]
@@ -34,8 +34,15 @@ def test_a_row_says_what_was_done() -> None:
     one = next(one for one in asked if one["mechanism"] == "dp-sgd")
     about = facts((28, 28, 1), one["records"])
     row = adlm.row_of(one, adlm._params(one), mechanism("dp-sgd").plan(adlm._params(one), about))
-    assert (row["epochs"], row["learning_rate"]) == (one["options"]["epochs"], one["options"]["learning_rate"])
-    assert all(one["options"]["pretraining_epochs"] == one["pretraining"]["epochs"] for one in asked if one["mechanism"] == "adlm")
+    assert (row["epochs"], row["learning_rate"]) == (
+        one["options"]["epochs"],
+        one["options"]["learning_rate"],
+    )
+    assert all(
+        one["options"]["pretraining_epochs"] == one["pretraining"]["epochs"]
+        for one in asked
+        if one["mechanism"] == "adlm"
+    )
 
 
 def test_results_are_of_experiments_that_can_be_made_again() -> None:
@@ -45,16 +52,25 @@ def test_results_are_of_experiments_that_can_be_made_again() -> None:
     assert all(list(row["curve"].values())[-1] == row["accuracy"] for row in kept if "curve" in row)
 
 
-def test_results_are_drawn_and_what_left_the_list_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_drawn_and_what_left_the_list_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ablation, "RESULTS", tmp_path / "ablation.json")
     monkeypatch.setattr(ablation, "PICTURES", tmp_path)
     rows = {}
     for asked in map(ablation.settle, ablation.experiments()):
         curve = {f"epoch_{epoch}": epoch / 10 for epoch in range(1, asked["train"]["epochs"] + 1)}
-        row = {key: asked[key] for key in ("dataset", "mechanism", "options", "copies", "records")} | {"curve": curve, "accuracy": 0.5}
+        row = {key: asked[key] for key in ("dataset", "mechanism", "options", "copies", "records")} | {
+            "curve": curve,
+            "accuracy": 0.5,
+        }
         row["epochs"] = asked["options"].get("epochs", asked["train"]["epochs"])
         name = ablation.name_of(asked)
-        rows[name] = {"name": name, **row, **({} if asked["mechanism"] == "none" else {"epsilon": asked["epsilon"]})}
+        rows[name] = {
+            "name": name,
+            **row,
+            **({} if asked["mechanism"] == "none" else {"epsilon": asked["epsilon"]}),
+        }
     ablation._write({"gone": {**rows[name], "name": "gone"}} | dict(reversed(rows.items())))
     assert [row["name"] for row in json.loads(ablation.RESULTS.read_text())["runs"]] == list(rows)
     for picture, words in (

@@ -9,7 +9,9 @@ import pytest
 from tests.conftest import Workspace, make_workspace
 
 SECRET = "734512.125"
-GOOD = "age,marker,outcome\n" + "".join(f"{20 + row},{row / 7:.3f},{'ill' if row % 2 else 'healthy'}\n" for row in range(40))
+GOOD = "age,marker,outcome\n" + "".join(
+    f"{20 + row},{row / 7:.3f},{'ill' if row % 2 else 'healthy'}\n" for row in range(40)
+)
 SCHEMA = """name: clinic
 description: A small table for tests.
 kind: tabular
@@ -29,7 +31,17 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     (made.home / "clinic.csv").write_text(GOOD)
     (made.root / "data/schemas/clinic.yaml").write_text(SCHEMA)
     made.edit("params.yaml", "dataset: wdbc ", "dataset: clinic ")
-    made.run("airlock", "add", str(made.home / "clinic.csv"), "--name", "clinic", "--epsilon", "5", "--delta", "1e-5")
+    made.run(
+        "airlock",
+        "add",
+        str(made.home / "clinic.csv"),
+        "--name",
+        "clinic",
+        "--epsilon",
+        "5",
+        "--delta",
+        "1e-5",
+    )
     made.commit("Add")
     return made
 
@@ -47,7 +59,11 @@ def tidy(clinic: Workspace) -> Iterator[Workspace]:
 
 def snapshot(workspace: Workspace) -> set[str]:
     ignored = (".git/", ".dvc/tmp/", ".dvc/cache/")
-    files = (path.relative_to(workspace.root).as_posix() for path in workspace.root.rglob("*") if "__pycache__" not in path.parts)
+    files = (
+        path.relative_to(workspace.root).as_posix()
+        for path in workspace.root.rglob("*")
+        if "__pycache__" not in path.parts
+    )
     return {name for name in files if not name.startswith(ignored)}
 
 
@@ -85,7 +101,9 @@ PARAMETERS: list[tuple[str, str, str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("old", "new", "stage", "words"), PARAMETERS)
-def test_impossible_parameters_are_named_before_any_read(tidy: Workspace, old: str, new: str, stage: str, words: list[str]) -> None:
+def test_impossible_parameters_are_named_before_any_read(
+    tidy: Workspace, old: str, new: str, stage: str, words: list[str]
+) -> None:
     tidy.edit("params.yaml", old, new)
     line = refused(tidy, "airlock", "run", stage)
     assert all(word in line for word in words), line

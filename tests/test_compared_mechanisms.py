@@ -25,12 +25,16 @@ def ask(workspace: Workspace, mechanism: str, options: str) -> None:
         pytest.param("neuron-allocation", "{}", 4, marks=pytest.mark.stress),
     ],
 )
-def test_a_compared_mechanism_runs_behind_the_wall(finished: Workspace, mechanism: str, options: str, passes: int) -> None:
+def test_a_compared_mechanism_runs_behind_the_wall(
+    finished: Workspace, mechanism: str, options: str, passes: int
+) -> None:
     ask(finished, mechanism, options)
     finished.run("dvc", "repro")
     release = json.loads((finished.root / "data/released/release/release.json").read_text())
     assert (release["mechanism"], release["passes"]) == (mechanism, passes)
-    assert release["proven"]["arithmetic"] == ("idealised" if mechanism in ("dp-sgd", "neuron-noise") else "exact")
+    assert release["proven"]["arithmetic"] == (
+        "idealised" if mechanism in ("dp-sgd", "neuron-noise") else "exact"
+    )
     if mechanism in ("adlm", "neuron-noise"):
         assert release["proven"]["epsilon"] == "infinity"
         assert release["claimed"]["epsilon"] == 1.0

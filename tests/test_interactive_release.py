@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.boundary.test_runner import reserved, spent
 from tests.conftest import Workspace
+from tests.run.test_stage import reserved, spent
 from tests.test_compared_mechanisms import ask
 
 # About 600 steps on 456 records: a checkpoint is kept after every hundredth.
@@ -35,11 +35,15 @@ def twin_of(workspace: Workspace, folder: Path) -> Workspace:
 
 @pytest.mark.stress
 @pytest.mark.parametrize(("mechanism", "options"), CASES)
-def test_a_killed_release_goes_on_and_is_charged_once(finished: Workspace, tmp_path: Path, mechanism: str, options: str) -> None:
+def test_a_killed_release_goes_on_and_is_charged_once(
+    finished: Workspace, tmp_path: Path, mechanism: str, options: str
+) -> None:
     ask(finished, mechanism, options)
     twin = twin_of(finished, tmp_path / "twin")
     kept = finished.home / "airlock/airlock-default/checkpoints/release/walk.safetensors"
-    process = subprocess.Popen(["airlock", "run", "release"], cwd=finished.root, env=finished.environment, start_new_session=True)
+    process = subprocess.Popen(
+        ["airlock", "run", "release"], cwd=finished.root, env=finished.environment, start_new_session=True
+    )
     deadline = time.monotonic() + 120
     while not kept.exists() and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.01)

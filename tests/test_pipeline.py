@@ -26,7 +26,11 @@ def test_the_embedded_default_gives_a_model_a_report_and_an_audit(finished: Work
     assert metrics["accuracy"] > 0.85
     assert metrics["reference_accuracy"] > 0.93
     release = json.loads((finished.root / "data/released/release/release.json").read_text())
-    assert release["proven"]["epsilon"] <= 1.0 and release["proven"]["delta"] == 1e-5 and release["neighbours"] == "zero-out"
+    assert (
+        release["proven"]["epsilon"] <= 1.0
+        and release["proven"]["delta"] == 1e-5
+        and release["neighbours"] == "zero-out"
+    )
     assert "<script src" not in (finished.root / "data/report/report.html").read_text()
     summary = finished.run("airlock", "report").stdout
     for word in ("Accuracy", "without privacy", "epsilon", "left", "ingest", "report.html"):
@@ -69,8 +73,13 @@ def test_another_epsilon_is_another_release_and_going_back_is_a_replay(finished:
     finished.run("dvc", "repro", "--force", "--single-item", "release")
     assert (finished.root / "data/released/release/release.json").read_bytes() == first
     assert history(finished) == spent
-    receipts = [json.loads(path.read_text())["body"] for path in (finished.root / "receipts/release").glob("*.json")]
-    assert any(all(release["replayed"] for release in body["releases"]) and body["did_read"]["records"] == "no" for body in receipts)
+    receipts = [
+        json.loads(path.read_text())["body"] for path in (finished.root / "receipts/release").glob("*.json")
+    ]
+    assert any(
+        all(release["replayed"] for release in body["releases"]) and body["did_read"]["records"] == "no"
+        for body in receipts
+    )
 
 
 def test_dvc_shows_metrics_plots_and_the_graph(finished: Workspace) -> None:
@@ -84,7 +93,13 @@ def test_every_stage_says_what_it_is(finished: Workspace) -> None:
     stages = yaml.safe_load((finished.root / "dvc.yaml").read_text())["stages"]
     assert list(stages)[:6] == STAGES
     for name, stage in stages.items():
-        assert stage["desc"] and stage["meta"]["zone"] and stage["cmd"] == f"airlock run {name}" and stage["deps"] and stage["params"]
+        assert (
+            stage["desc"]
+            and stage["meta"]["zone"]
+            and stage["cmd"] == f"airlock run {name}"
+            and stage["deps"]
+            and stage["params"]
+        )
 
 
 def test_a_release_beyond_the_cap_is_refused_before_any_read(finished: Workspace) -> None:
@@ -119,7 +134,17 @@ def add_private_table(workspace: Workspace, rows: int = 400) -> None:
         "columns": [{**column, "type": "number", "missing": "refuse", "why": "test"} for column in columns],
     }
     (workspace.root / "data/schemas/clinic.yaml").write_text(yaml.safe_dump(schema))
-    workspace.run("airlock", "add", str(workspace.home / "clinic.csv"), "--name", "clinic", "--epsilon", "5", "--delta", "1e-5")
+    workspace.run(
+        "airlock",
+        "add",
+        str(workspace.home / "clinic.csv"),
+        "--name",
+        "clinic",
+        "--epsilon",
+        "5",
+        "--delta",
+        "1e-5",
+    )
     workspace.edit("params.yaml", "dataset: wdbc ", "dataset: clinic ")
     workspace.edit("params.yaml", "  epsilon: 1.0 ", "  epsilon: 3.0 ")
 
@@ -131,7 +156,10 @@ def test_private_records_are_judged_only_by_a_release_of_its_own(workspace: Work
     metrics = json.loads((workspace.root / "data/metrics/evaluate.json").read_text())
     assert metrics["accuracy"] is None and metrics["reference_accuracy"] is None
     for door in ("holdout", "reference"):
-        assert json.loads((workspace.root / f"data/released/{door}/release.json").read_text())["mechanism"] == "none"
+        assert (
+            json.loads((workspace.root / f"data/released/{door}/release.json").read_text())["mechanism"]
+            == "none"
+        )
     before = history(workspace)
     workspace.run("dvc", "repro", "owner/dvc.yaml")
     assert len(json.loads(history(workspace))) > len(json.loads(before)), "judging is charged"
@@ -142,7 +170,20 @@ def test_private_records_are_judged_only_by_a_release_of_its_own(workspace: Work
 
 def test_a_pipeline_that_would_not_fit_releases_nothing_at_all(workspace: Workspace) -> None:
     add_private_table(workspace)
-    workspace.run("airlock", "budget", "set", "clinic", "--epsilon", "0.1", "--delta", "1e-5", "--why", "test", "--who", "owner")
+    workspace.run(
+        "airlock",
+        "budget",
+        "set",
+        "clinic",
+        "--epsilon",
+        "0.1",
+        "--delta",
+        "1e-5",
+        "--why",
+        "test",
+        "--who",
+        "owner",
+    )
     workspace.run("airlock", "run", "ingest")
     done = workspace.run("airlock", "run", "relevance", check=False)
     assert done.returncode == 1 and "clinic" in done.stderr and "0.1" in done.stderr

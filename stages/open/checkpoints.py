@@ -21,9 +21,15 @@ class Checkpoint:
         import torch
         from safetensors.torch import save_file
 
-        state = {f"network.{name}": value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+        state = {
+            f"network.{name}": value.detach().cpu().contiguous()
+            for name, value in network.state_dict().items()
+        }
         for index, one in optimiser.state_dict()["state"].items():
-            state |= {f"optimiser.{index}.{name}": torch.as_tensor(value).detach().cpu().contiguous() for name, value in one.items()}
+            state |= {
+                f"optimiser.{index}.{name}": torch.as_tensor(value).detach().cpu().contiguous()
+                for name, value in one.items()
+            }
         state["curve"] = torch.tensor(curve, dtype=torch.float64)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self._path.with_suffix(".part")
@@ -39,7 +45,13 @@ class Checkpoint:
         state = load_file(self._path)
         if len(state["curve"]) > epochs:
             return []
-        network.load_state_dict({name.removeprefix("network."): value for name, value in state.items() if name.startswith("network.")})
+        network.load_state_dict(
+            {
+                name.removeprefix("network."): value
+                for name, value in state.items()
+                if name.startswith("network.")
+            }
+        )
         kept: dict[int, dict[str, Any]] = {}
         for name, value in state.items():
             if name.startswith("optimiser."):

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.boundary import manifest
-from stages.boundary.room import Room
-from stages.models.encoding import unpack
-from stages.models.model import Model
-from stages.storage import load_model, write_json, write_text
+from airlock.inside import manifest
+from airlock.inside.room import Room
+from airlock.models.model import Model
+from airlock.records.encoding import unpack
+from airlock.storage import load_model, write_json, write_text
 
 METRICS, CONFUSION = "data/metrics/evaluate.json", "data/plots/confusion.csv"
 
@@ -31,7 +31,12 @@ def main(room: Room) -> None:
             for predicted, count in zip(model.labels, row, strict=True):
                 lines += [f"{_quote(actual)},{_quote(predicted)}"] * int(count)
     else:
-        metrics = {"holdout": "none", "reason": door.parameters.get("reason", ""), "accuracy": None, "reference_accuracy": None}
+        metrics = {
+            "holdout": "none",
+            "reason": door.parameters.get("reason", ""),
+            "accuracy": None,
+            "reference_accuracy": None,
+        }
     write_json(room.path(METRICS), metrics)
     write_text(room.path(CONFUSION), "\n".join(lines) + "\n")
 
@@ -43,15 +48,23 @@ def judge(model: Model, file: Path) -> tuple[dict[str, Any], NDArray[np.int64]]:
     confusion = confuse(model, file)
     total, right = int(confusion.sum()), int(np.trace(confusion))
     support = confusion.sum(axis=1)
-    recall = {label: (float(confusion[i, i] / support[i]) if support[i] else None) for i, label in enumerate(model.labels)}
-    return {"accuracy": right / total if total else None, "records": total, "recall": recall, "confusion": confusion.tolist()}, confusion
+    recall = {
+        label: (float(confusion[i, i] / support[i]) if support[i] else None)
+        for i, label in enumerate(model.labels)
+    }
+    return {
+        "accuracy": right / total if total else None,
+        "records": total,
+        "recall": recall,
+        "confusion": confusion.tolist(),
+    }, confusion
 
 
 def reconstruct(model: Model, file: Path) -> dict[str, Any]:
     """Mean over records of the squared error, summed over what a record holds (in [0, 1])."""
     import pyarrow.parquet as pq
 
-    from stages.models.classifier import scaled
+    from airlock.models.classifier import scaled
 
     errors = [np.zeros(0)]
     for batch in pq.ParquetFile(file).iter_batches(batch_size=4096):
@@ -60,7 +73,11 @@ def reconstruct(model: Model, file: Path) -> dict[str, Any]:
         wanted = np.moveaxis(scaled(known), -1, 1) if known.ndim == 4 else scaled(known)
         errors.append(((model.logits(known) - wanted.reshape(len(known), -1)) ** 2).sum(axis=1))
     found = np.concatenate(errors)
-    return {"accuracy": None, "mean_squared_error": float(found.mean()) if len(found) else None, "records": len(found)}
+    return {
+        "accuracy": None,
+        "mean_squared_error": float(found.mean()) if len(found) else None,
+        "records": len(found),
+    }
 
 
 def confuse(model: Model, file: Path) -> NDArray[np.int64]:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stages import registry
-from stages.boundary import manifest
-from stages.boundary.room import Room
-from stages.errors import ReleaseError
-from stages.models.model import Model
-from stages.storage import load_tensors, save_model, write_json, write_text
+from airlock.errors import ReleaseError
+from airlock.inside import manifest
+from airlock.inside.room import Room
+from airlock.models.model import Model
+from airlock.storage import load_tensors, save_model, write_json, write_text
+from stages import mechanisms
 
 RELEASE, MODEL = "data/released/release", "data/model"
 METRICS, CURVE = "data/metrics/train.json", "data/plots/learning_curve.csv"
@@ -32,13 +32,18 @@ def main(room: Room) -> None:
     release = manifest.load(folder)
     if not release.applies:
         raise ReleaseError("there is no release to train from: run `dvc repro release`")
-    trained = registry.mechanism(release.mechanism, "open").train(
-        room.params.train, release, load_tensors(folder / "release.safetensors"), checkpoint=room.paths.get("checkpoint")
+    trained = mechanisms.mechanism(release.mechanism, "open").train(
+        room.params.train,
+        release,
+        load_tensors(folder / "release.safetensors"),
+        checkpoint=room.paths.get("checkpoint"),
     )
     model = replace(trained.model, document=_document(room, release, trained))
     save_model(model, room.path(MODEL))
     write_json(room.path(METRICS), trained.metrics)
-    write_text(room.path(CURVE), "epoch,loss\n" + "".join(f"{epoch},{loss:.9g}\n" for epoch, loss in trained.curve))
+    write_text(
+        room.path(CURVE), "epoch,loss\n" + "".join(f"{epoch},{loss:.9g}\n" for epoch, loss in trained.curve)
+    )
 
 
 def _document(room: Room, release: manifest.Manifest, trained: Trained) -> dict[str, Any]:
@@ -53,7 +58,9 @@ def _document(room: Room, release: manifest.Manifest, trained: Trained) -> dict[
 
 
 def _schema(room: Room) -> dict[str, Any]:
-    from stages.records.schema import load_schema
+    from airlock.records.schema import load_schema
 
-    document: dict[str, Any] = load_schema(room.path(f"data/schemas/{room.params.dataset}.yaml")).model_dump(mode="json")
+    document: dict[str, Any] = load_schema(room.path(f"data/schemas/{room.params.dataset}.yaml")).model_dump(
+        mode="json"
+    )
     return document

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from stages.boundary import manifest
-from stages.boundary.room import Room
-from stages.errors import ParamsError
-from stages.models.encoding import unpack
-from stages.models.model import Model
-from stages.params import Params, ReleaseParams
-from stages.privacy.plan import Facts, Plan
-from stages.release.coefficients import records_per_unit
-from stages.release.queries import Priced, Query, Teller, guarantee, price
-from stages.release.release import facts_of, open_sealed
-from stages.storage import load_model, write_json
+from airlock.errors import ParamsError
+from airlock.inside import manifest
+from airlock.inside.room import Room
+from airlock.models.model import Model
+from airlock.params import Params, ReleaseParams
+from airlock.privacy.plan import Facts, Plan
+from airlock.records.encoding import unpack
+from airlock.storage import load_model, write_json
+from stages.release.mechanisms.coefficients import records_per_unit
+from stages.release.noisy_sums import Priced, Query, Teller, guarantee, price
+from stages.release.perturb import facts_of, open_sealed
 
 EVALUATION = "data/released/evaluation"
 NAME, VERSION = "evaluation", 1
@@ -31,7 +31,11 @@ def plans(params: Params, facts: Facts) -> dict[str, Plan]:
     if params.evaluate.holdout != "private" or facts.n_holdout == 0:
         raise ParamsError(NOT_PRIVATE.format(holdout=params.evaluate.holdout))
     proven = guarantee([_priced(params, facts)], _terms(params), argument="docs/mechanism.md: Theorem 3")
-    parameters = {"epsilon": params.evaluate.epsilon, "delta": params.evaluate.delta, "records": facts.n_holdout}
+    parameters = {
+        "epsilon": params.evaluate.epsilon,
+        "delta": params.evaluate.delta,
+        "records": facts.n_holdout,
+    }
     return {EVALUATION: Plan(NAME, VERSION, parameters, passes=1, proven=proven)}
 
 
@@ -40,8 +44,12 @@ def main(room: Room) -> None:
     facts = facts_of(room)
     priced = plans(room.params, facts)[EVALUATION]
     order = room.facts["releases"][EVALUATION]
-    teller = Teller([_priced(room.params, facts)], key=room.keys[f"noise:{EVALUATION}"], release_id=order["id"])
-    noisy = int(teller.tell("right", np.array([count_right(room, load_model(room.path("data/model")))], np.int64))[0])
+    teller = Teller(
+        [_priced(room.params, facts)], key=room.keys[f"noise:{EVALUATION}"], release_id=order["id"]
+    )
+    noisy = int(
+        teller.tell("right", np.array([count_right(room, load_model(room.path("data/model")))], np.int64))[0]
+    )
     folder = room.path(EVALUATION)
     folder.mkdir(parents=True, exist_ok=True)
     scale = teller.priced["right"].scale
@@ -52,7 +60,9 @@ def main(room: Room) -> None:
         "noise_of_accuracy": scale / facts.n_holdout,
     }
     write_json(folder / "evaluation.json", figures)
-    manifest.write(folder, plan=priced, facts=facts, release_id=order["id"], details={"sums": teller.details()})
+    manifest.write(
+        folder, plan=priced, facts=facts, release_id=order["id"], details={"sums": teller.details()}
+    )
 
 
 def count_right(room: Room, model: Model) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from stages.boundary import manifest
-from stages.boundary.room import Room
-from stages.params import Params
-from stages.privacy.guarantees import Guarantee
-from stages.privacy.plan import Facts, Plan
+from airlock.inside import manifest
+from airlock.inside.room import Room
+from airlock.params import Params
+from airlock.privacy.guarantees import Guarantee
+from airlock.privacy.plan import Facts, Plan
 
 VERSION = 1
 FILE = "holdout.parquet"
@@ -22,9 +22,23 @@ def plan(params: Params, facts: Facts) -> Plan:
         return manifest.none_plan(f"the holdout is {held.get('kind', 'none')}")
     parameters = {"holdout": held, "records": facts.n_holdout}
     if held["source"] == "file":
-        proven = Guarantee("proven", "record", "zero-out", 0.0, 0.0, argument="only records of a separate, public file are read")
+        proven = Guarantee(
+            "proven",
+            "record",
+            "zero-out",
+            0.0,
+            0.0,
+            argument="only records of a separate, public file are read",
+        )
         return Plan("holdout", VERSION, parameters, passes=0, proven=proven)
-    proven = Guarantee("proven", "record", "zero-out", float("inf"), 0.0, reason="the whole data set is public and passes as it is")
+    proven = Guarantee(
+        "proven",
+        "record",
+        "zero-out",
+        float("inf"),
+        0.0,
+        reason="the whole data set is public and passes as it is",
+    )
     return Plan("holdout", VERSION, parameters, passes=1, proven=proven, public_only=True)
 
 
@@ -32,7 +46,7 @@ def make(room: Room, facts: Facts, folder: Path, release_id: str) -> dict[str, A
     """Write the encoded records (x, y, valid) as Parquet."""
     import pyarrow.parquet as pq
 
-    from stages.release.release import open_sealed
+    from stages.release.perturb import open_sealed
 
     with open_sealed(room, "holdout") as reader:
         first = reader.read(0)

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from stages.boundary import manifest
-from stages.boundary.room import Room
-from stages.models import features
-from stages.models.model import Model
-from stages.models.rows import LIMIT
-from stages.params import Params
-from stages.privacy.guarantees import Guarantee
-from stages.privacy.plan import Facts, Plan
-from stages.storage import save_model
+from airlock.inside import manifest
+from airlock.inside.room import Room
+from airlock.models.features import features
+from airlock.models.features.rows import LIMIT
+from airlock.models.model import Model
+from airlock.params import Params
+from airlock.privacy.guarantees import Guarantee
+from airlock.privacy.plan import Facts, Plan
+from airlock.storage import save_model
 
 VERSION = 1
 RECORDS = 60_000
@@ -29,13 +29,15 @@ def plan(params: Params, facts: Facts) -> Plan:
     if not facts.public:
         return manifest.none_plan("the data are private: a non-private reference would itself be a leak")
     name = features.choose(params.release.features, facts.kind, facts.features)
-    proven = Guarantee("proven", "record", "zero-out", float("inf"), 0.0, reason="no noise: a reference for public data")
+    proven = Guarantee(
+        "proven", "record", "zero-out", float("inf"), 0.0, reason="no noise: a reference for public data"
+    )
     return Plan("reference", VERSION, {"features": name}, passes=1, proven=proven, public_only=True)
 
 
 def make(room: Room, facts: Facts, folder: Path, release_id: str) -> dict[str, Any]:
     """Fit it and write it as a model."""
-    from stages.release.release import open_sealed
+    from stages.release.perturb import open_sealed
 
     name = features.choose(room.params.release.features, facts.kind, facts.features)
     with open_sealed(room, "train") as reader:
@@ -48,7 +50,7 @@ def fit(reader: Any, name: str, facts: Facts) -> Model:
     """Logistic regression on standardised features, the standardising folded into the weights."""
     from sklearn.linear_model import LogisticRegression
 
-    from stages.release.records import chunk_of
+    from stages.release.passes import chunk_of
 
     feature_map = features.feature_map(name, facts.kind, facts.shape)
     chunks = []
@@ -63,7 +65,9 @@ def fit(reader: Any, name: str, facts: Facts) -> Model:
     weights, offset = np.zeros((rows.shape[1], len(facts.labels))), np.full(len(facts.labels), -1e6)
     found = np.asarray(fitted.classes_)
     # Two classes have one column of coefficients; as logits it is (0, w).
-    columns = fitted.coef_.T if len(found) > 2 else np.column_stack([np.zeros(rows.shape[1]), fitted.coef_[0]])
+    columns = (
+        fitted.coef_.T if len(found) > 2 else np.column_stack([np.zeros(rows.shape[1]), fitted.coef_[0]])
+    )
     shifts = fitted.intercept_ if len(found) > 2 else np.array([0.0, fitted.intercept_[0]])
     weights[:, found] = columns / spread[:, None]
     offset[found] = shifts - mean @ weights[:, found]

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.boundary import manifest
-from stages.boundary.room import Room
-from stages.models import features
-from stages.models.relevance import from_class_statistics, from_propagation, picture_of, weights_of
-from stages.models.rows import LIMIT
-from stages.params import Params
-from stages.privacy import sensitivity, sums
-from stages.privacy.plan import Facts, Plan
-from stages.release.coefficients import records_per_unit
-from stages.release.queries import Query, Teller, guarantee, price
-from stages.release.records import Chunk, Records, Sums, Wanted, cross_of
-from stages.release.release import facts_of, open_sealed
-from stages.storage import save_tensors
+from airlock.inside import manifest
+from airlock.inside.room import Room
+from airlock.models.features import features
+from airlock.models.features.rows import LIMIT
+from airlock.models.relevance import from_class_statistics, from_propagation, picture_of, weights_of
+from airlock.params import Params
+from airlock.privacy import sensitivity, sums
+from airlock.privacy.plan import Facts, Plan
+from airlock.storage import save_tensors
+from stages.release.mechanisms.coefficients import records_per_unit
+from stages.release.noisy_sums import Query, Teller, guarantee, price
+from stages.release.passes import Chunk, Records, Sums, Wanted, cross_of
+from stages.release.perturb import facts_of, open_sealed
 
 RELEVANCE = "data/released/relevance"
 NAME, VERSION = "relevance", 1
@@ -56,18 +56,31 @@ def queries(params: Params, facts: Facts) -> list[Query]:
     gram = sensitivity.gram(LIMIT, neighbours=near)
     asked = {
         "classes": Query(
-            "classes", 1, sensitivity.cross(LIMIT, labels="one-hot", classes=classes, neighbours=near), "gaussian", width * classes
+            "classes",
+            1,
+            sensitivity.cross(LIMIT, labels="one-hot", classes=classes, neighbours=near),
+            "gaussian",
+            width * classes,
         ),
         # For non-negative vectors of norm at most S^2 the largest distance is sqrt 2 S^2, which is also the Gram matrix's.
         "squares": Query("squares", 1, gram, "gaussian", width),
-        "counts": Query("counts", 1, sensitivity.mean(1, neighbours=near, non_negative=True), "gaussian", classes),
+        "counts": Query(
+            "counts", 1, sensitivity.mean(1, neighbours=near, non_negative=True), "gaussian", classes
+        ),
         "gram": Query("gram", 1, gram, "symmetric-gaussian", width * (width + 1) // 2),
         "cross": Query(
-            "cross", 1, sensitivity.cross(LIMIT, labels="centred", classes=classes, neighbours=near), "gaussian", width * classes
+            "cross",
+            1,
+            sensitivity.cross(LIMIT, labels="centred", classes=classes, neighbours=near),
+            "gaussian",
+            width * classes,
         ),
     }
     unit, shares = records_per_unit(params, facts), SHARES[params.relevance.mode]
-    return [asked[purpose].of_unit(unit).with_share(share * params.relevance.share) for purpose, share in shares.items()]
+    return [
+        asked[purpose].of_unit(unit).with_share(share * params.relevance.share)
+        for purpose, share in shares.items()
+    ]
 
 
 def main(room: Room) -> None:
@@ -76,7 +89,11 @@ def main(room: Room) -> None:
         return
     facts, params = facts_of(room), room.params
     release_id = room.facts["releases"][RELEVANCE]["id"]
-    teller = Teller(price(queries(params, facts), params.release), key=room.keys[f"noise:{RELEVANCE}"], release_id=release_id)
+    teller = Teller(
+        price(queries(params, facts), params.release),
+        key=room.keys[f"noise:{RELEVANCE}"],
+        release_id=release_id,
+    )
     with open_sealed(room, "train") as reader:
         scores = make(params, facts, Records(reader, _map(params, facts), facts.shape), teller)
     folder = room.path(RELEVANCE)
@@ -88,7 +105,9 @@ def main(room: Room) -> None:
     }
     save_tensors(folder / "relevance.safetensors", tensors)
     details = {"mode": params.relevance.mode, "sums": teller.details()}
-    manifest.write(folder, plan=plans(params, facts)[RELEVANCE], facts=facts, release_id=release_id, details=details)
+    manifest.write(
+        folder, plan=plans(params, facts)[RELEVANCE], facts=facts, release_id=release_id, details=details
+    )
 
 
 def make(params: Params, facts: Facts, records: Records, teller: Teller) -> NDArray[np.float64]:
@@ -108,8 +127,14 @@ def statistics(chunk: Chunk, classes: int) -> Sums:
     """Class sums, sums of squares and class counts of a chunk."""
     labels = sums.label_rows(chunk.labels, classes)
     squares = sums.Sum(chunk.rows.shape[1], LIMIT**2).add(chunk.rows * chunk.rows).result()
-    return {"classes": cross_of(chunk, labels, 1), "squares": squares, "counts": sums.Sum(classes, 1).add(labels).result()}
+    return {
+        "classes": cross_of(chunk, labels, 1),
+        "squares": squares,
+        "counts": sums.Sum(classes, 1).add(labels).result(),
+    }
 
 
 def _map(params: Params, facts: Facts) -> features.FeatureMap:
-    return features.feature_map(features.choose(params.release.features, facts.kind, facts.features), facts.kind, facts.shape)
+    return features.feature_map(
+        features.choose(params.release.features, facts.kind, facts.features), facts.kind, facts.shape
+    )

@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stages.boundary.canonical import canonical_json
-from stages.boundary.handles import Handle, facts_of, read_folder
-from stages.boundary.room import Room
-from stages.boundary.seal import FILES, META, ROWS, SealedWriter, meta_of
-from stages.errors import InputError
-from stages.models.encoding import encode, pack
-from stages.records.schema import Schema, check_columns, load_schema
-from stages.records.splits import Split, plan_split
-from stages.records.tables import open_table
+from airlock.errors import InputError
+from airlock.inside.digests import canonical_json
+from airlock.inside.room import Room
+from airlock.inside.sealed import FILES, META, ROWS, SealedWriter, meta_of
+from airlock.records.encoding import encode, pack
+from airlock.records.handles import Handle, facts_of, read_folder
+from airlock.records.schema import Schema, check_columns, load_schema
+from airlock.records.splits import Split, plan_split
+from airlock.records.tables import open_table
 from stages.sensitive.users import Users
 
 OTHER_NUMBER = "the {role} of '{name}' are not as many as when they were added: run `airlock add` again"
@@ -50,7 +50,9 @@ def _writer(room: Room, folder: Path, schema: Schema, role: str) -> SealedWriter
     return SealedWriter(folder / FILES[role], room.keys[f"seal:{role}"], rows=ROWS[schema.kind])
 
 
-def _divide(batch: pa.RecordBatch, split: Split, first_row: int, key: bytes, train: SealedWriter, held: SealedWriter) -> None:
+def _divide(
+    batch: pa.RecordBatch, split: Split, first_row: int, key: bytes, train: SealedWriter, held: SealedWriter
+) -> None:
     mask = pa.array(split.held_out(first_row, batch.num_rows, key))
     held.write(batch.filter(mask))
     train.write(batch.filter(pc.invert(mask)))
@@ -80,5 +82,8 @@ def _encoded(room: Room, schema: Schema, handle: Handle) -> Iterator[tuple[int, 
         raise InputError(OTHER_NUMBER.format(role=handle.role, name=handle.name))
     # How many values were changed, and whether a class is empty, depends on values: the owner's log only.
     room.note(
-        f"{handle.role} of '{handle.name}' sealed", counts=dict(counts), classes_found=len(classes), classes=len(schema.label.classes)
+        f"{handle.role} of '{handle.name}' sealed",
+        counts=dict(counts),
+        classes_found=len(classes),
+        classes=len(schema.label.classes),
     )

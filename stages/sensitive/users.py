@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.errors import RecordError
-from stages.models.encoding import Encoded
-from stages.models.values import as_texts
-from stages.records.schema import User
+from airlock.errors import RecordError
+from airlock.records.encoding import Encoded
+from airlock.records.schema import User
+from airlock.records.values import as_texts
 
 
 class Users:
@@ -37,7 +37,9 @@ class Users:
         """
         users, named = self._numbers(batch, self._user.column)
         if not named.all():
-            raise RecordError("a missing user", column=self._user.column, row=first_row + int(named.argmin()) + 1)
+            raise RecordError(
+                "a missing user", column=self._user.column, row=first_row + int(named.argmin()) + 1
+            )
         keep = _within(users, self._records, self._user.per_user)
         x, y = encoded.x.copy(), encoded.y.copy()
         friends = self._user.friends.names if self._user.friends else ()
@@ -53,13 +55,19 @@ class Users:
         within = _within(friends[named], self._appearances, self._user.friends.appearances)
         if not within.all():
             row = first_row + int(np.flatnonzero(named)[within.argmin()]) + 1
-            raise RecordError("a user who appears more often than `user.friends.appearances` in the schema", column=column, row=row)
+            raise RecordError(
+                "a user who appears more often than `user.friends.appearances` in the schema",
+                column=column,
+                row=row,
+            )
         return named
 
     def _numbers(self, batch: Any, column: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """A number for each name in a column, and which have one."""
         coded = as_texts(batch.column(column), column).dictionary_encode()
-        known = np.array([self._number(name) if name else 0 for name in coded.dictionary.to_pylist()] + [0], dtype=np.int64)
+        known = np.array(
+            [self._number(name) if name else 0 for name in coded.dictionary.to_pylist()] + [0], dtype=np.int64
+        )
         named = np.array([bool(name) for name in coded.dictionary.to_pylist()] + [False])
         places = coded.indices.fill_null(len(known) - 1).to_numpy()
         return known[places], named[places]

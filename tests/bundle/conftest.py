@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.boundary.home import Project
-from stages.boundary.keys import Signer, signer
+from airlock.owner.home import Project
+from airlock.owner.keys import Signer, signer
 from tests.conftest import Workspace
 
 

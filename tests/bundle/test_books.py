@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from stages.bundle import books
-from stages.privacy.guarantees import Guarantee
+from airlock.bundle import books
+from airlock.privacy.guarantees import Guarantee
 
 
 @pytest.mark.parametrize(("passes", "epsilon"), [(0, 0.0), (1, math.inf)])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from stages.bundle import comparison
+from airlock.bundle import comparison
 
 
 def pair(tmp_path: Path, name: str, left: str, right: str) -> tuple[Path, Path]:

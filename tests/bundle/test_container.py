@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.bundle import container
-from stages.errors import BundleError, InputError
+from airlock.bundle import container
+from airlock.errors import BundleError, InputError
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from stages.boundary.ledger import Ledger, chain
-from stages.bundle import extract
+from airlock.bundle import extract
+from airlock.ledger import Ledger, chain
 
 
 def ledger(tmp_path: Path) -> Ledger:
@@ -18,7 +18,9 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def test_other_populations_are_hidden_and_the_chain_holds(tmp_path: Path) -> None:
     history = ledger(tmp_path).history()
-    extract.write(extract.take(history, scratch=False, head=4, populations=["clinic"]), tmp_path / "real.json")
+    extract.write(
+        extract.take(history, scratch=False, head=4, populations=["clinic"]), tmp_path / "real.json"
+    )
     found = extract.read(tmp_path / "real.json")
     assert "secret-ward" not in (tmp_path / "real.json").read_text()
     assert [entry.kind for entry in found.visible] == ["open", "cap", "cap"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stages.bundle import FORMAT
-from stages.bundle.results import markdown
-from stages.bundle.verify import Options, verify
+from airlock.bundle import FORMAT
+from airlock.bundle.results import markdown
+from airlock.bundle.verify import Options, verify
 
 DATA = Path(__file__).parents[1] / "data"
 

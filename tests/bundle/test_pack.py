@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from stages.boundary.keys import verify as signed_by
-from stages.bundle import attestations, container
-from tests.boundary.test_no_plaintext import plant, wanted
+from airlock.bundle import attestations, container
+from airlock.owner.keys import verify as signed_by
 from tests.bundle.conftest import Submission
 from tests.conftest import Workspace
+from tests.run.test_no_plaintext import plant, wanted
 
 
 def members(bundle: Path) -> set[str]:
@@ -23,18 +23,58 @@ def members(bundle: Path) -> set[str]:
 
 def test_it_holds_what_a_reviewer_needs(submission: Submission) -> None:
     found = members(submission.bundle)
-    needed = {"dvc.yaml", "dvc.lock", "params.yaml", "constraints.txt", "pyproject.toml", "data/schemas/wdbc.yaml", "bundle.json"}
-    needed |= {"data/model/model.safetensors", "data/metrics/evaluate.json", "data/plots/confusion.csv", "data/report/report.html"}
-    needed |= {"data/released/release/release.json", "ledger/scratch.json", "receipts/runner.pub", "ro-crate-metadata.json"}
-    needed |= {f"attestations/{name}.dsse.json" for name in ("ingest", "relevance", "release", "train", "evaluate", "report")}
+    needed = {
+        "dvc.yaml",
+        "dvc.lock",
+        "params.yaml",
+        "constraints.txt",
+        "pyproject.toml",
+        "data/schemas/wdbc.yaml",
+        "bundle.json",
+    }
+    needed |= {
+        "data/model/model.safetensors",
+        "data/metrics/evaluate.json",
+        "data/plots/confusion.csv",
+        "data/report/report.html",
+    }
+    needed |= {
+        "data/released/release/release.json",
+        "ledger/scratch.json",
+        "receipts/runner.pub",
+        "ro-crate-metadata.json",
+    }
+    needed |= {
+        f"attestations/{name}.dsse.json"
+        for name in ("ingest", "relevance", "release", "train", "evaluate", "report")
+    }
     assert needed <= found
-    assert not [name for name in found if name.startswith(("data/raw", "data/sealed", "tests/", ".")) or name.endswith((".pyc", ".db"))]
+    assert not [
+        name
+        for name in found
+        if name.startswith(("data/raw", "data/sealed", "tests/", ".")) or name.endswith((".pyc", ".db"))
+    ]
 
 
-def test_the_same_commit_gives_the_same_bytes_although_work_went_on(finished: Workspace, tmp_path: Path) -> None:
+def test_the_same_commit_gives_the_same_bytes_although_work_went_on(
+    finished: Workspace, tmp_path: Path
+) -> None:
     finished.run("airlock", "bundle", "--output", str(tmp_path / "first.zip"))
     commit = finished.run("git", "rev-parse", "HEAD").stdout.strip()
-    finished.run("airlock", "budget", "set", "wdbc", "--epsilon", "20", "--delta", "1e-5", "--who", "t", "--why", "later")
+    finished.run(
+        "airlock",
+        "budget",
+        "set",
+        "wdbc",
+        "--epsilon",
+        "20",
+        "--delta",
+        "1e-5",
+        "--who",
+        "t",
+        "--why",
+        "later",
+    )
     finished.edit("params.yaml", "seed: 0", "seed: 1")
     shutil.rmtree(finished.root / "data/model")
     finished.commit("Go on")
@@ -49,7 +89,9 @@ def test_the_same_commit_gives_the_same_bytes_although_work_went_on(finished: Wo
 
 
 def test_what_would_not_verify_is_not_written(finished: Workspace, tmp_path: Path) -> None:
-    stranger = finished.run("airlock", "bundle", check=False, environment={"AIRLOCK_HOME": str(tmp_path / "elsewhere")})
+    stranger = finished.run(
+        "airlock", "bundle", check=False, environment={"AIRLOCK_HOME": str(tmp_path / "elsewhere")}
+    )
     assert stranger.returncode == 2 and "key" in stranger.stderr
 
     (finished.root / "stages/open/train.py").open("a").write("# changed\n")
@@ -64,7 +106,9 @@ def test_what_would_not_verify_is_not_written(finished: Workspace, tmp_path: Pat
     assert not list(finished.root.glob("*.zip"))
 
 
-def test_a_private_bundle_holds_no_secret_and_its_release_is_made_again(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_private_bundle_holds_no_secret_and_its_release_is_made_again(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     numbers = plant(workspace)
     workspace.commit("Add the handle")
     workspace.run("dvc", "repro")
@@ -81,19 +125,31 @@ def test_a_private_bundle_holds_no_secret_and_its_release_is_made_again(workspac
     home = next((workspace.home / "airlock").iterdir())
     secrets = [path.read_bytes() for path in (home / "keys").rglob("*") if path.is_file()]
     sealed = [path.read_bytes()[:64] for path in (workspace.root / "data/sealed").glob("*.sealed")]
-    lines = [line.encode() for path in (home / "log").rglob("*.jsonl") for line in path.read_text().splitlines()]
+    lines = [
+        line.encode() for path in (home / "log").rglob("*.jsonl") for line in path.read_text().splitlines()
+    ]
     assert secrets and sealed and lines
     for secret in [*secrets, *sealed]:
-        assert secret not in everything and secret.hex().encode() not in everything and base64.b64encode(secret) not in everything
+        assert (
+            secret not in everything
+            and secret.hex().encode() not in everything
+            and base64.b64encode(secret) not in everything
+        )
     for private in [*lines, str(workspace.home).encode(), str(workspace.root).encode()]:
         assert private not in everything
 
     elsewhere = {"AIRLOCK_HOME": str(tmp_path / "none")}
-    checked = json.loads(workspace.run("airlock", "verify", str(bundle), "--json", "--installed-code", environment=elsewhere).stdout)
+    checked = json.loads(
+        workspace.run(
+            "airlock", "verify", str(bundle), "--json", "--installed-code", environment=elsewhere
+        ).stdout
+    )
     assert checked["verifies"] and "with the installed code" in checked["run_again"]
     workspace.run("airlock", "keys", "rotate")  # its noise came from the generation before
     before = workspace.run("airlock", "budget", "history", "--json").stdout
-    remade = json.loads(workspace.run("airlock", "verify", str(bundle), "--quick", "--with-records", "--json").stdout)
+    remade = json.loads(
+        workspace.run("airlock", "verify", str(bundle), "--quick", "--with-records", "--json").stdout
+    )
     assert [(one["stage"], one["verdict"]) for one in remade["agreements"]] == [
         ("relevance", "it released nothing"),
         ("release", "bit-identical"),
@@ -111,13 +167,18 @@ def test_attestations_are_plain_dsse(submission: Submission, tmp_path: Path) -> 
     encoded = b" ".join([b"DSSEv1", str(len(kind)).encode(), kind, str(len(payload)).encode(), payload])
     assert signed_by(bytes.fromhex(signature["keyid"]), encoded, base64.b64decode(signature["sig"]))
     statement = json.loads(payload)
-    assert (statement["_type"], statement["predicateType"]) == (attestations.STATEMENT, attestations.PREDICATE)
+    assert (statement["_type"], statement["predicateType"]) == (
+        attestations.STATEMENT,
+        attestations.PREDICATE,
+    )
     import hashlib
 
     subjects = {subject["name"]: subject["digest"] for subject in statement["subject"]}
     assert subjects["data/model/model.safetensors"] == {"sha256": hashlib.sha256(model).hexdigest()}
     materials = {material["name"] for material in statement["predicate"]["materials"]}
-    assert "data/released/release/release.json" in materials and not [name for name in materials if "sealed" in name]
+    assert "data/released/release/release.json" in materials and not [
+        name for name in materials if "sealed" in name
+    ]
     assert "landlock" in statement["predicate"]["environment"]["enforcement"]["layers"]
 
 
@@ -131,14 +192,28 @@ def test_the_crate_can_be_read_by_others(submission: Submission, tmp_path: Path)
     assert runs["#run"]["instrument"].id == "dvc.yaml"
     assert "data/model/model.safetensors" in {result.id for result in runs["#run-train"]["result"]}
     listed = {part.id for part in crate.root_dataset["hasPart"]}
-    assert {name for name in members(submission.bundle) if not name.startswith("stages/")} - {"ro-crate-metadata.json"} <= listed
+    assert {name for name in members(submission.bundle) if not name.startswith("stages/")} - {
+        "ro-crate-metadata.json"
+    } <= listed
 
 
-@pytest.mark.skipif(not shutil.which("rocrate-validator"), reason="rocrate-validator is not on PATH (docs/submissions.md)")
+@pytest.mark.skipif(
+    not shutil.which("rocrate-validator"), reason="rocrate-validator is not on PATH (docs/submissions.md)"
+)
 def test_the_crate_conforms_to_its_profile(submission: Submission, tmp_path: Path) -> None:
     import subprocess
 
     container.unpack(submission.bundle, tmp_path)
-    asked = ["rocrate-validator", "-y", "validate", "--no-paging", "-l", "REQUIRED", "-p", "workflow-run-crate", str(tmp_path)]
+    asked = [
+        "rocrate-validator",
+        "-y",
+        "validate",
+        "--no-paging",
+        "-l",
+        "REQUIRED",
+        "-p",
+        "workflow-run-crate",
+        str(tmp_path),
+    ]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from stages.boundary.home import project
-from stages.boundary.keys import Keyring
-from stages.bundle import container, index
-from stages.bundle.verify import Options, verify
-from stages.errors import InputError, KeysError
+from airlock.bundle import container, index
+from airlock.bundle.verify import Options, verify
+from airlock.errors import InputError, KeysError
+from airlock.owner.home import project
+from airlock.owner.keys import Keyring
 from tests.bundle.conftest import Submission
 from tests.support import forgery
 from tests.support.forgery import Edit, edit_json, edit_text, forge
@@ -28,7 +28,9 @@ def clean(submission: Submission, home: Path, *arguments: str) -> tuple[int, str
     """`airlock` as a stranger would run it: an empty HOME, an empty folder, no key, no data."""
     home.mkdir()
     given = {"HOME": str(home), "AIRLOCK_HOME": str(home / "none")}
-    done = submission.workspace.run("env", "-C", str(home), "airlock", *arguments, check=False, environment=given)
+    done = submission.workspace.run(
+        "env", "-C", str(home), "airlock", *arguments, check=False, environment=given
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -36,7 +38,9 @@ def test_it_holds_on_a_clean_machine(submission: Submission, tmp_path: Path) -> 
     code, out, _ = clean(submission, tmp_path / "home", "verify", str(submission.bundle), "--json")
     answer = json.loads(out)
     assert (code, answer["problems"]) == (0, [])
-    assert {one["stage"]: one["verdict"] for one in answer["agreements"]} == dict.fromkeys(("train", "evaluate", "report"), "bit-identical")
+    assert {one["stage"]: one["verdict"] for one in answer["agreements"]} == dict.fromkeys(
+        ("train", "evaluate", "report"), "bit-identical"
+    )
     released = {one["out"]: one for one in answer["guarantees"]}["data/released/release"]
     assert 0.999 < released["recomputed"] <= released["stated"]["epsilon"] <= 1.0
     assert "the code in the bundle" in answer["run_again"]
@@ -66,7 +70,9 @@ def test_a_byte_changed_with_its_checksum_is_named_too(submission: Submission, t
     container.unpack(submission.bundle, tmp_path / "out")
     edit_text("params.yaml", "epsilon: 1.0", "epsilon: 0.1")(tmp_path / "out")
     container.pack(tmp_path / "out", tmp_path / "edited.zip")
-    assert verify(tmp_path / "edited.zip", QUICK).problems == ["params.yaml was changed after the bundle was made"]
+    assert verify(tmp_path / "edited.zip", QUICK).problems == [
+        "params.yaml was changed after the bundle was made"
+    ]
     (tmp_path / "out/params.yaml").unlink()
     container.pack(tmp_path / "out", tmp_path / "edited.zip")
     assert verify(tmp_path / "edited.zip", QUICK).problems == ["params.yaml was removed from the bundle"]
@@ -106,9 +112,17 @@ TAMPERINGS: dict[str, tuple[Edit, bool, str]] = {
     "a removed receipt": (remove_receipt, False, "stage 'train': no signed receipt"),
     "an edited receipt": (open_the_wall, False, "has a wrong signature"),
     "a stage run outside the runner": (edit_around_the_runner, False, "stage 'evaluate': no signed receipt"),
-    "an open stage that depends on records": (READS_SEALED, False, "open stage 'train' depends on sealed records 'data/sealed'"),
+    "an open stage that depends on records": (
+        READS_SEALED,
+        False,
+        "open stage 'train' depends on sealed records 'data/sealed'",
+    ),
     "an open stage that could read records": (open_the_wall, True, "open stage 'train' could read records"),
-    "an epsilon that does not follow": (edit_json(RELEASE, understate), True, "epsilon 0.25 does not follow from its events: which give 1"),
+    "an epsilon that does not follow": (
+        edit_json(RELEASE, understate),
+        True,
+        "epsilon 0.25 does not follow from its events: which give 1",
+    ),
     "an event that was not charged": (edit_json(RELEASE, other_event), True, "charged for something else"),
     "a cap that was passed": (lower_the_cap, True, "takes 'wdbc' to epsilon 1, cap 0.5"),
     "an edited ledger": (lower_the_cap, False, "entry 2 (cap) was edited"),
@@ -117,7 +131,9 @@ TAMPERINGS: dict[str, tuple[Edit, bool, str]] = {
 
 
 @pytest.mark.parametrize("name", TAMPERINGS)
-def test_tampering_is_named_although_the_owner_signed_it(submission: Submission, tmp_path: Path, name: str) -> None:
+def test_tampering_is_named_although_the_owner_signed_it(
+    submission: Submission, tmp_path: Path, name: str
+) -> None:
     edit, deep, expected = TAMPERINGS[name]
     forged = forge(submission.bundle, tmp_path / "forged.zip", submission.signer, edit, deep=deep)
     problems = verify(forged, QUICK).problems
@@ -126,7 +142,9 @@ def test_tampering_is_named_although_the_owner_signed_it(submission: Submission,
 
 def test_a_deep_forgery_without_an_edit_verifies(submission: Submission, tmp_path: Path) -> None:
     """Otherwise the forger's own mistakes might be what the tests above find."""
-    forged = forge(submission.bundle, tmp_path / "forged.zip", submission.signer, lambda folder: None, deep=True)
+    forged = forge(
+        submission.bundle, tmp_path / "forged.zip", submission.signer, lambda folder: None, deep=True
+    )
     assert verify(forged, QUICK).problems == []
 
 
@@ -140,11 +158,18 @@ def test_a_bundle_of_nonsense_is_refused_without_a_traceback(submission: Submiss
         lambda folder: (folder / "ro-crate-metadata.json").write_text("{}"),
     ]
     for number, edit in enumerate(edits):
-        forged = forge(submission.bundle, tmp_path / f"{number}.zip", submission.signer, lambda folder, edit=edit: edit(folder) and None)
+        forged = forge(
+            submission.bundle,
+            tmp_path / f"{number}.zip",
+            submission.signer,
+            lambda folder, edit=edit: edit(folder) and None,
+        )
         assert verify(forged, QUICK).problems, number
 
 
-def test_a_model_that_does_not_follow_from_the_release_is_found(submission: Submission, tmp_path: Path) -> None:
+def test_a_model_that_does_not_follow_from_the_release_is_found(
+    submission: Submission, tmp_path: Path
+) -> None:
     def edit(folder: Path) -> None:
         path = folder / "data/model/model.safetensors"
         save_file({name: tensor * 1.5 for name, tensor in load_file(path).items()}, path)
@@ -159,7 +184,10 @@ def test_code_in_a_bundle_runs_behind_the_wall_only(submission: Submission, tmp_
     mark, code = tmp_path / "escaped", "import contextlib, pathlib, sys\nsys.stderr.write('imported ')\n"
     code += f"with contextlib.suppress(OSError):\n    pathlib.Path({str(mark)!r}).touch()\n"
     forged = forge(
-        submission.bundle, tmp_path / "forged.zip", submission.signer, lambda folder: _append(folder / "stages/__init__.py", code)
+        submission.bundle,
+        tmp_path / "forged.zip",
+        submission.signer,
+        lambda folder: _append(folder / "stages/__init__.py", code),
     )
     _, out, err = clean(submission, tmp_path / "home", "verify", str(forged), "--json")
     assert "imported" in err, "the code of the bundle was not run at all"
@@ -170,17 +198,23 @@ def _append(file: Path, text: str) -> None:
     file.write_text(file.read_text() + text)
 
 
-def test_a_release_that_does_not_come_from_the_records_is_found(submission: Submission, tmp_path: Path) -> None:
+def test_a_release_that_does_not_come_from_the_records_is_found(
+    submission: Submission, tmp_path: Path
+) -> None:
     def edit(folder: Path) -> None:
         path = folder / "data/released/release/release.safetensors"
         save_file({name: tensor + 1 for name, tensor in load_file(path).items()}, path)
 
     forged = forge(submission.bundle, tmp_path / "forged.zip", submission.signer, edit, deep=True)
-    done = submission.workspace.run("airlock", "verify", str(forged), "--quick", "--with-records", check=False)
+    done = submission.workspace.run(
+        "airlock", "verify", str(forged), "--quick", "--with-records", check=False
+    )
     assert done.returncode == 1 and "made another 'data/released/release'" in done.stderr
 
 
-def test_keys_are_given_to_nobody_elses_bundle(submission: Submission, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_given_to_nobody_elses_bundle(
+    submission: Submission, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AIRLOCK_HOME", str(tmp_path))
     Keyring.create(project(submission.workspace.root))
     with pytest.raises(KeysError, match="your own bundles only"):
@@ -195,19 +229,23 @@ def test_a_named_key_is_asked_for(submission: Submission) -> None:
 
 
 def test_a_bundle_of_a_newer_format_is_a_wrong_question(submission: Submission, tmp_path: Path) -> None:
-    from stages.boundary.canonical import canonical_json
+    from airlock.inside.digests import canonical_json
 
     (tmp_path / "out").mkdir()
     container.unpack(submission.bundle, tmp_path / "out")
     listed = tmp_path / "out/bundle.json"
     body = json.loads(listed.read_text())["body"] | {"format": 99}
-    listed.write_text(json.dumps({"body": body, "signature": submission.signer.sign(canonical_json(body)).hex()}))
+    listed.write_text(
+        json.dumps({"body": body, "signature": submission.signer.sign(canonical_json(body)).hex()})
+    )
     container.pack(tmp_path / "out", tmp_path / "newer.zip")
     with pytest.raises(InputError, match="newer"):
         verify(tmp_path / "newer.zip", QUICK)
 
 
-def test_it_leaves_no_folder_behind(submission: Submission, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_leaves_no_folder_behind(
+    submission: Submission, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     verify(submission.bundle, QUICK)
     assert os.listdir(tmp_path) == []
@@ -220,16 +258,28 @@ def test_several_commits_in_one_file_are_checked_one_by_one(submission: Submissi
     verdict = verify(paper, QUICK)
     assert verdict.problems == [] and [one.commit for one in verdict.results] == [commit, commit]
     (result, _) = verdict.results
-    assert (result.data, result.mechanism, result.passes) == ("wdbc", "coefficients", 2) and (result.accuracy or 0) > 0.8
+    assert (result.data, result.mechanism, result.passes) == ("wdbc", "coefficients", 2) and (
+        result.accuracy or 0
+    ) > 0.8
 
     (tmp_path / "out").mkdir()
     container.unpack(paper, tmp_path / "out")
     run = sorted((tmp_path / "out/runs").glob("*.zip"))[1]
-    other = forge(submission.bundle, tmp_path / "other.zip", submission.signer, edit_json(RELEASE, understate), deep=True)
+    other = forge(
+        submission.bundle,
+        tmp_path / "other.zip",
+        submission.signer,
+        edit_json(RELEASE, understate),
+        deep=True,
+    )
     run.write_bytes(other.read_bytes())
     container.pack(tmp_path / "out", paper)
     assert verify(paper, QUICK).problems == [f"runs/{run.name} was changed after the bundle was made"]
-    index.write(tmp_path / "out", {"project": "p", "commits": [commit, commit], "committed": "", "airlock": ""}, submission.signer)
+    index.write(
+        tmp_path / "out",
+        {"project": "p", "commits": [commit, commit], "committed": "", "airlock": ""},
+        submission.signer,
+    )
     container.pack(tmp_path / "out", paper)
     (problem,) = verify(paper, QUICK).problems
     assert problem.startswith(f"{run.stem}: ") and "does not follow" in problem

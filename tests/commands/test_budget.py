@@ -11,14 +11,15 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from stages.boundary import handles, receipts
-from stages.boundary.handles import Handle
-from stages.boundary.home import Project, project
-from stages.boundary.keys import Keyring, signer
-from stages.boundary.ledger import Ledger
-from stages.commands.budget import app
-from stages.errors import BudgetRefused, InputError, LedgerError, ParamsError
-from stages.privacy import calibration
+from airlock.commands.budget import app
+from airlock.errors import BudgetRefused, InputError, LedgerError, ParamsError
+from airlock.evidence import receipts
+from airlock.ledger import Ledger
+from airlock.owner.home import Project, project
+from airlock.owner.keys import Keyring, signer
+from airlock.privacy import calibration
+from airlock.records import handles
+from airlock.records.handles import Handle
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,8 +31,12 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     (workspace / "data" / "schemas").mkdir(parents=True)
     for name in ("dvc.yaml", "params.yaml", "data/project.json", "data/schemas/wdbc.yaml"):
         shutil.copy(ROOT / name, workspace / name)
+    shutil.copytree(ROOT / "stages", workspace / "stages", ignore=shutil.ignore_patterns("__pycache__"))
     private = (
-        (workspace / "data/schemas/wdbc.yaml").read_text().replace("name: wdbc", "name: clinic").replace("public: true", "public: false")
+        (workspace / "data/schemas/wdbc.yaml")
+        .read_text()
+        .replace("name: wdbc", "name: clinic")
+        .replace("public: true", "public: false")
     )
     (workspace / "data/schemas/clinic.yaml").write_text(private)
     params = (workspace / "params.yaml").read_text()
@@ -44,7 +49,9 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
         handles.write(workspace, Handle(name, name, "records", "csv", f"fingerprint of {name}", 569, public))
     place = project(workspace)
     Ledger.open(place.ledger_url, create=True).set_cap("clinic", 3, 1e-5, who="owner", why="ethics board")
-    Ledger.open(place.scratch_url, create=True, scratch=True).set_cap("wdbc", 10, 1e-5, who="airlock", why="scratch default")
+    Ledger.open(place.scratch_url, create=True, scratch=True).set_cap(
+        "wdbc", 10, 1e-5, who="airlock", why="scratch default"
+    )
     return place
 
 
@@ -52,7 +59,14 @@ def spend(place: Project, epsilon: float, release_id: str = "a" * 64) -> Ledger:
     ledger = Ledger.open(place.ledger_url, create=False)
     event = {"kind": "gaussian", "noise_multiplier": 1 / calibration.gaussian_mu(epsilon, 1e-5)}
     ledger.reserve(
-        "clinic", release_id=release_id, mechanism="adlm", event=event, neighbours="zero-out", unit="record", passes=1, public=False
+        "clinic",
+        release_id=release_id,
+        mechanism="adlm",
+        event=event,
+        neighbours="zero-out",
+        unit="record",
+        passes=1,
+        public=False,
     )
     return ledger
 
@@ -88,7 +102,12 @@ def test_show_of_an_unknown_population_names_the_known_ones(desk: Project) -> No
 
 def test_missing_ledger_of_a_known_population_is_an_error(desk: Project) -> None:
     (desk.folder / "ledger.db").unlink()
-    for arguments in (["show"], ["plan"], ["history"], ["set", "clinic", "--epsilon", "1", "--delta", "1e-6", "--why", "x"]):
+    for arguments in (
+        ["show"],
+        ["plan"],
+        ["history"],
+        ["set", "clinic", "--epsilon", "1", "--delta", "1e-6", "--why", "x"],
+    ):
         assert isinstance(ask(*arguments).exception, LedgerError), arguments
     assert ask("verify").exit_code == 1
     assert not (desk.folder / "ledger.db").exists()
@@ -158,9 +177,18 @@ def test_wrong_sweeps_are_one_line(desk: Project, option: str, words: str) -> No
 
 
 def test_set_records_who_and_why(desk: Project) -> None:
-    assert ask("set", "clinic", "--epsilon", "5", "--delta", "1e-6", "--why", "second study", "--who", "board").exit_code == 0
+    assert (
+        ask(
+            "set", "clinic", "--epsilon", "5", "--delta", "1e-6", "--why", "second study", "--who", "board"
+        ).exit_code
+        == 0
+    )
     assert ask("set", "wdbc", "--epsilon", "20", "--delta", "1e-5", "--why", "more runs").exit_code == 0
-    caps = [(entry["scratch"], entry["population"], entry["details"].get("why")) for entry in told("history") if entry["kind"] == "cap"]
+    caps = [
+        (entry["scratch"], entry["population"], entry["details"].get("why"))
+        for entry in told("history")
+        if entry["kind"] == "cap"
+    ]
     assert (False, "clinic", "second study") in caps
     assert (True, "wdbc", "more runs") in caps
     text = ask("history", "clinic").stdout
@@ -169,7 +197,9 @@ def test_set_records_who_and_why(desk: Project) -> None:
 
 
 def test_set_of_an_unknown_population_is_refused(desk: Project) -> None:
-    assert isinstance(ask("set", "clinik", "--epsilon", "5", "--delta", "1e-6", "--why", "typo").exception, InputError)
+    assert isinstance(
+        ask("set", "clinik", "--epsilon", "5", "--delta", "1e-6", "--why", "typo").exception, InputError
+    )
 
 
 def test_verify_finds_a_ledger_put_back_from_before_a_receipt(desk: Project) -> None:

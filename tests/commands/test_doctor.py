@@ -6,14 +6,16 @@ import json
 import subprocess
 import sys
 
-from stages.boundary import layers
-from stages.boundary.examination import Examination, Finding
+from airlock.wall import layers
+from airlock.wall.doctor import Examination, Finding
 
-DOCTOR = "import typer; from stages.commands.doctor import command; app = typer.Typer(); app.command()(command); app()"
+DOCTOR = "import typer; from airlock.commands.doctor import command; app = typer.Typer(); app.command()(command); app()"
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", DOCTOR, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", DOCTOR, *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def test_answers_a_program_and_agrees_with_the_probe() -> None:
@@ -22,7 +24,13 @@ def test_answers_a_program_and_agrees_with_the_probe() -> None:
     offered = layers.choose("advisory", zone="open")
     assert {finding["name"] for finding in answer["layers"] if finding["good"]} == set(offered)
     assert done.returncode == (0 if offered >= layers.MINIMUM else 1)
-    assert {finding["name"] for finding in answer["surroundings"]} >= {"recorder", "temporary files", "swap", "core dumps", "GPU"}
+    assert {finding["name"] for finding in answer["surroundings"]} >= {
+        "recorder",
+        "temporary files",
+        "swap",
+        "core dumps",
+        "GPU",
+    }
     assert set(answer["versions"]) >= {"linux", "landlock", "python", "dvc", "torch"}
 
 

@@ -10,9 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from stages.boundary.keys import Keyring
-from stages.commands import add, data, init, keys
-from stages.errors import InputError, KeysError, SchemaError
+from airlock.commands import add, data, init, keys
+from airlock.errors import InputError, KeysError, SchemaError
+from airlock.owner.keys import Keyring
 from tests.support.clinic import Clinic, make_clinic
 
 CSV = "age,site,outcome\n" + "".join(
@@ -121,7 +121,9 @@ def test_add_asks_for_what_it_needs(airlock: Command) -> None:
         airlock("add", RAW, "--name", "records", "--epsilon", "1")
 
 
-def test_keys_are_backed_up_restored_and_rotated(clinic: Clinic, airlock: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_backed_up_restored_and_rotated(
+    clinic: Clinic, airlock: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(KeysError, match="no master key"):
         airlock("keys", "rotate")
     masters = Keyring.create(clinic.home).masters

@@ -11,11 +11,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from stages.commands.predict import command
-from stages.errors import InputError, SchemaError
-from stages.models.model import Model
-from stages.records.schema import load_schema
-from stages.storage import save_model
+from airlock.commands.predict import command
+from airlock.errors import InputError, SchemaError
+from airlock.models.model import Model
+from airlock.records.schema import load_schema
+from airlock.storage import save_model
 
 ROOT = Path(__file__).parents[2]
 app = typer.Typer()
@@ -29,7 +29,13 @@ def model(tmp_path: Path) -> Path:
     weights = np.zeros((30, 2))
     weights[0] = [1.0, -1.0]
     made = Model(
-        "tabular-2", "tabular", (30,), schema.label.classes, [], [(weights, np.zeros(2))], {"schema": schema.model_dump(mode="json")}
+        "tabular-2",
+        "tabular",
+        (30,),
+        schema.label.classes,
+        [],
+        [(weights, np.zeros(2))],
+        {"schema": schema.model_dump(mode="json")},
     )
     save_model(made, tmp_path / "model")
     return tmp_path / "model"
@@ -42,7 +48,9 @@ def records(path: Path, radii: list[float], without: str = "") -> Path:
     with path.open("w", newline="") as sink:
         writer = csv.writer(sink)
         writer.writerow(names)
-        writer.writerows([radius if name == "radius_mean" else middle[name] for name in names] for radius in radii)
+        writer.writerows(
+            [radius if name == "radius_mean" else middle[name] for name in names] for radius in radii
+        )
     return path
 
 
@@ -54,7 +62,9 @@ def test_every_record_gets_a_label_in_order(model: Path, tmp_path: Path) -> None
 
 def test_labels_go_to_a_file(model: Path, tmp_path: Path) -> None:
     file = records(tmp_path / "new.csv", [34.0, 6.0])
-    CliRunner().invoke(app, [str(model), str(file), "--output", str(tmp_path / "labels.csv")], catch_exceptions=False)
+    CliRunner().invoke(
+        app, [str(model), str(file), "--output", str(tmp_path / "labels.csv")], catch_exceptions=False
+    )
     assert (tmp_path / "labels.csv").read_text() == "row,diagnosis\n1,malignant\n2,benign\n"
 
 

@@ -48,7 +48,9 @@ def run(root: Path, *command: str) -> subprocess.CompletedProcess[str]:
         "DVC_NO_ANALYTICS": "1",
         "DVC_SITE_CACHE_DIR": str(home / "dvc"),
     }
-    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(
+        command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
 
 
 def test_a_missing_page_is_a_no_with_the_command_that_makes_it(project: Path) -> None:
@@ -71,7 +73,12 @@ def test_a_page_is_summarised_and_found_until_its_inputs_change(project: Path) -
     done = run(project, "airlock", "report", "--json")
     found = json.loads(done.stdout)
     assert done.returncode == 1
-    assert (found["exists"], found["up_to_date"], found["stale"], found["command"]) == (True, False, ["report"], "dvc repro report")
+    assert (found["exists"], found["up_to_date"], found["stale"], found["command"]) == (
+        True,
+        False,
+        ["report"],
+        "dvc repro report",
+    )
 
 
 def test_outside_a_project_the_question_is_wrong(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stages.datasets import behaviour, simulation
-from stages.datasets.behaviour import DAILY, WEEKLY, WINDOW
-from stages.datasets.catalog import DATASETS
-from stages.datasets.simulation import ATTRIBUTES, DEGREE, Truth, World, simulate
-from stages.records.schema import load_schema
+from airlock.datasets import behaviour, simulation
+from airlock.datasets.behaviour import DAILY, WEEKLY, WINDOW
+from airlock.datasets.catalog import DATASETS
+from airlock.datasets.simulation import ATTRIBUTES, DEGREE, Truth, World, simulate
+from airlock.records.schema import load_schema
 
 SCHEMAS = Path(__file__).parents[2] / "data/schemas"
 
@@ -27,7 +27,12 @@ def test_the_shape_is_that_of_the_paper() -> None:
     made = world()
     assert made.attributes.shape == (254, 300, 30)
     assert made.attributes.size // 30 == 76_200
-    links = {(user, friend) for user, friends in enumerate(made.friends.tolist()) for friend in friends if friend >= 0}
+    links = {
+        (user, friend)
+        for user, friends in enumerate(made.friends.tolist())
+        for friend in friends
+        if friend >= 0
+    }
     assert len(links) == 2 * 1_383
     assert all((friend, user) in links and friend != user for user, friend in links)
     bounds = np.array(list(ATTRIBUTES.values()))
@@ -73,11 +78,18 @@ def test_the_ground_truth_is_recovered() -> None:
         return np.stack([own, social, spur], axis=1)
 
     found = LogisticRegression(C=1e6, max_iter=1000).fit(parts(made), status)
-    assert found.coef_[0] == pytest.approx([truth.gain, truth.gain * truth.social, truth.gain * truth.spur], rel=0.05)
+    assert found.coef_[0] == pytest.approx(
+        [truth.gain, truth.gain * truth.social, truth.gain * truth.spur], rel=0.05
+    )
     # The influence of other people's friends says nothing.
     turned = np.roll(np.arange(254), 100)
-    strangers = World(made.attributes, made.status, made.friends[turned], made.influence[turned], made.probability)
-    assert abs(LogisticRegression(C=1e6, max_iter=1000).fit(parts(strangers), status).coef_[0, 1]) < 0.1 * truth.gain * truth.social
+    strangers = World(
+        made.attributes, made.status, made.friends[turned], made.influence[turned], made.probability
+    )
+    assert (
+        abs(LogisticRegression(C=1e6, max_iter=1000).fit(parts(strangers), status).coef_[0, 1])
+        < 0.1 * truth.gain * truth.social
+    )
 
 
 @pytest.mark.parametrize("name", [DAILY, WEEKLY])
@@ -93,9 +105,14 @@ def test_schemas_are_what_the_simulation_gives(name: str) -> None:
 @pytest.mark.parametrize("name", [DAILY, WEEKLY])
 def test_records_keep_within_their_bounds(name: str) -> None:
     made, user = behaviour.divide(name), load_schema(SCHEMAS / f"{name}.yaml").user
-    assert [len(made[role].status) for role in ("records", "holdout")] == [DATASETS[name].records, DATASETS[name].holdout]
+    assert [len(made[role].status) for role in ("records", "holdout")] == [
+        DATASETS[name].records,
+        DATASETS[name].holdout,
+    ]
     assert np.bincount(made["records"].users).max() <= user.per_user
-    assert np.bincount(made["records"].friends[made["records"].friends >= 0]).max() <= user.friends.appearances
+    assert (
+        np.bincount(made["records"].friends[made["records"].friends >= 0]).max() <= user.friends.appearances
+    )
     batch = next(behaviour.batches(made["holdout"]))
     assert set(schema_columns(name)) == set(batch.schema.names)
 
@@ -111,7 +128,9 @@ def test_a_record_is_a_window_of_one_user() -> None:
     for place in np.random.default_rng(0).integers(0, len(found.status), 50):
         user, day = found.users[place], found.point[place]
         for attribute in range(30):
-            assert found.past[place, attribute].tolist() == [made.attributes[user, day - lag, attribute] for lag in range(WINDOW, 0, -1)]
+            assert found.past[place, attribute].tolist() == [
+                made.attributes[user, day - lag, attribute] for lag in range(WINDOW, 0, -1)
+            ]
         assert np.array_equal(found.present[place], made.attributes[user, day])
         assert np.array_equal(found.influence[place], made.influence[user, day])
         assert found.status[place] == made.status[user, day + 1]

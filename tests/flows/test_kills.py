@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from stages.boundary import manifest
-from stages.boundary.ledger import Ledger
+from airlock.inside import manifest
+from airlock.ledger import Ledger
 from tests.conftest import Workspace
 from tests.support.station import Station, below, command_of, processes_in, processes_of, wait_for
 
@@ -25,7 +25,9 @@ def ledger_of(plant: Workspace) -> Ledger:
 def pending(plant: Workspace) -> int:
     """How many releases are reserved and not committed."""
     entries = ledger_of(plant).history("wdbc")
-    ids = {kind: {entry.release_id for entry in entries if entry.kind == kind} for kind in ("reserve", "commit")}
+    ids = {
+        kind: {entry.release_id for entry in entries if entry.kind == kind} for kind in ("reserve", "commit")
+    }
     return len(ids["reserve"] - ids["commit"])
 
 
@@ -35,7 +37,10 @@ def start_release(station: Station, plant: Workspace, epsilon: float) -> tuple[s
     run = station.run("pipeline/on-demand", overrides={"release.epsilon": epsilon})
     wait_for(lambda: pending(plant), "the reservation")
     brokers = {pid for pid, command in processes_of(run).items() if "airlock run release" in command}
-    confined = wait_for(lambda: [pid for pid in below(brokers) if "stages.boundary.enter" in command_of(pid)], "the stage behind the wall")
+    confined = wait_for(
+        lambda: [pid for pid in below(brokers) if "airlock.inside" in command_of(pid)],
+        "the stage behind the wall",
+    )
     for pid in confined:
         os.kill(pid, signal.SIGSTOP)
     assert pending(plant) == 1
@@ -53,7 +58,10 @@ def test_a_killed_flow_takes_everything_with_it(station: Station, plant: Workspa
     run, confined = start_release(station, plant, 0.71)
     (engine,) = [pid for pid, command in processes_of(run).items() if "prefect.engine" in command]
     os.kill(engine, signal.SIGKILL)
-    wait_for(lambda: not processes_of(run) and not any(command_of(pid) for pid in confined), "all its processes end")
+    wait_for(
+        lambda: not processes_of(run) and not any(command_of(pid) for pid in confined),
+        "all its processes end",
+    )
     assert pending(plant) == 1
     check_whole(plant)
     assert station.end(run)["type"] == "CRASHED"
@@ -70,7 +78,10 @@ def test_a_killed_server_costs_the_report_and_not_the_release(station: Station, 
     station.server.kill()
     for pid in confined:
         os.kill(pid, signal.SIGCONT)
-    wait_for(lambda: all("prefect.engine" in command for command in processes_of(run).values()), "dvc and the stage end")
+    wait_for(
+        lambda: all("prefect.engine" in command for command in processes_of(run).values()),
+        "dvc and the stage end",
+    )
     check_whole(plant)
     station.start()
     # It may have gone on, if the server was back in time: its turn is over when it has ended, and not before.
@@ -86,13 +97,18 @@ def test_a_killed_server_costs_the_report_and_not_the_release(station: Station, 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_the_local_schedule_leaves_nothing_behind(finished: Workspace, sign: signal.Signals) -> None:
     command = [sys.executable, "-m", "flows.schedule"]
-    started = subprocess.Popen(command, cwd=finished.root, env=finished.environment, stdout=subprocess.PIPE, text=True)
+    started = subprocess.Popen(
+        command, cwd=finished.root, env=finished.environment, stdout=subprocess.PIPE, text=True
+    )
     assert started.stdout is not None
     told = "".join(iter(started.stdout.readline, "Ctrl-C stops everything.\n"))
     assert "Prefect is at      http://127.0.0.1:" in told
     assert len(processes_in(finished.root)) >= 4, "itself, the server and two workers"
     address = next(word for word in told.split() if word.startswith("PREFECT_API_URL="))
     finished.run("env", address, "prefect", "deployment", "run", "pipeline/on-demand")
-    wait_for(lambda: any("prefect.engine" in command_of(pid) for pid in processes_in(finished.root)), "a run under way")
+    wait_for(
+        lambda: any("prefect.engine" in command_of(pid) for pid in processes_in(finished.root)),
+        "a run under way",
+    )
     started.send_signal(sign)
     wait_for(lambda: started.poll() is not None and not processes_in(finished.root), "all processes end")

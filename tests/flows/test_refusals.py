@@ -22,9 +22,21 @@ def private(plant: Workspace) -> Workspace:
     ages = [str(age) for age in table["age"].to_pylist()]
     broken = table.set_column(0, "age", pa.array([*ages[:17], SECRET, *ages[18:]]))
     for name, records in (("clinic", table), ("broken", broken)):
-        (plant.root / f"data/schemas/{name}.yaml").write_text(clinic.SCHEMA.replace("name: clinic", f"name: {name}"))
+        (plant.root / f"data/schemas/{name}.yaml").write_text(
+            clinic.SCHEMA.replace("name: clinic", f"name: {name}")
+        )
         pa.csv.write_csv(records, plant.home / f"{name}.csv")
-        plant.run("airlock", "add", str(plant.home / f"{name}.csv"), "--name", name, "--epsilon", "1", "--delta", "1e-5")
+        plant.run(
+            "airlock",
+            "add",
+            str(plant.home / f"{name}.csv"),
+            "--name",
+            name,
+            "--epsilon",
+            "1",
+            "--delta",
+            "1e-5",
+        )
     return plant
 
 

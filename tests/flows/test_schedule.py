@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Workspace
-from tests.open.browser import MISSING, Browser
+from tests.support.browser import MISSING, Browser
 from tests.support.station import Station, wait_for
 
 pytestmark = pytest.mark.xdist_group("prefect")
@@ -29,7 +29,10 @@ def test_scheduled_runs_fire_and_complete(station: Station, plant: Workspace) ->
         "deployments": {"id": {"any_": [deployment["id"]]}},
         "flow_runs": {"state": {"type": {"not_any_": ["SCHEDULED"]}}},
     }
-    fired = wait_for(lambda: len(found := station.call("POST", "/flow_runs/filter", wanted)) >= 2 and found, "two scheduled runs fire")
+    fired = wait_for(
+        lambda: len(found := station.call("POST", "/flow_runs/filter", wanted)) >= 2 and found,
+        "two scheduled runs fire",
+    )
     station.call("DELETE", f"{schedules}/{made[0]['id']}")
     assert all(run["auto_scheduled"] for run in fired)
     assert {station.end(run["id"])["type"] for run in fired} == {"COMPLETED"}, station.words()
@@ -71,13 +74,20 @@ def test_the_servers_page_shows_a_run_and_what_it_made(station: Station, tmp_pat
     try:
         for page, words in {
             f"/runs/flow-run/{run}": ["Completed", "Task runs", "on-demand"],
-            f"/artifacts/artifact/{shown['boundary']['id']}": ["The boundary holds.", "could read sealed", "release"],
+            f"/artifacts/artifact/{shown['boundary']['id']}": [
+                "The boundary holds.",
+                "could read sealed",
+                "release",
+            ],
             f"/artifacts/artifact/{shown['budget']['id']}": ["epsilon spent", "wdbc"],
             f"/artifacts/artifact/{shown['metrics']['id']}": ["evaluate.accuracy"],
             f"/artifacts/artifact/{shown['report']['id']}": ["report.html"],
         }.items():
             browser.visit(site + page)
-            seen = wait_for(lambda words=words: all(word in (text := browser.text()) for word in words) and text, f"{words} on {page}")
+            seen = wait_for(
+                lambda words=words: all(word in (text := browser.text()) for word in words) and text,
+                f"{words} on {page}",
+            )
             assert "Can't connect" not in seen
     finally:
         browser.close()

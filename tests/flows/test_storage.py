@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.boundary.test_no_plaintext import plant as plant_records
-from tests.boundary.test_no_plaintext import wanted
 from tests.conftest import Workspace
+from tests.run.test_no_plaintext import plant as plant_records
+from tests.run.test_no_plaintext import wanted
 from tests.support.station import Station
 
 pytestmark = pytest.mark.xdist_group("prefect")

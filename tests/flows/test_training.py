@@ -34,7 +34,9 @@ def modeller(plant: Workspace, tmp_path: Path) -> Workspace:
 def test_the_server_knows_no_path_of_a_machine(station: Station) -> None:
     for name in ("pipeline/nightly", "pipeline/on-demand", "training/training"):
         (step,) = station.deployment(name)["pull_steps"]
-        assert step == {"prefect.deployments.steps.set_working_directory": {"directory": "{{ $AIRLOCK_WORKSPACE }}"}}
+        assert step == {
+            "prefect.deployments.steps.set_working_directory": {"directory": "{{ $AIRLOCK_WORKSPACE }}"}
+        }
 
 
 def test_a_clone_with_released_data_only_trains_by_hand(modeller: Workspace) -> None:
@@ -45,11 +47,16 @@ def test_a_clone_with_released_data_only_trains_by_hand(modeller: Workspace) -> 
     assert json.loads((modeller.root / "data/metrics/evaluate.json").read_text())["accuracy"] > 0.8
 
 
-def test_a_clone_with_released_data_only_trains_and_a_killed_stage_is_tried_again(station: Station, modeller: Workspace) -> None:
+def test_a_clone_with_released_data_only_trains_and_a_killed_stage_is_tried_again(
+    station: Station, modeller: Workspace
+) -> None:
     station.work("open", **modeller.environment, AIRLOCK_WORKSPACE=str(modeller.root))
     before = yaml.safe_load((modeller.root / "dvc.lock").read_text())["stages"]
     run = station.run("training/training", overrides={"train.method": "sgd", "train.epochs": 3})
-    brokers = wait_for(lambda: [pid for pid, command in processes_of(run).items() if "airlock run train" in command], "training begins")
+    brokers = wait_for(
+        lambda: [pid for pid, command in processes_of(run).items() if "airlock run train" in command],
+        "training begins",
+    )
     os.kill(max(brokers), signal.SIGKILL)
     assert station.end(run)["type"] == "COMPLETED", station.words()
     assert [task["run_count"] for task in station.tasks(run)] == [2]

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from stages.models import lrp, networks
+from airlock.models import lrp
+from airlock.models.papers import networks
 
 MU = 0.25
 
@@ -50,12 +51,16 @@ def test_dense_network_agrees_with_the_equations() -> None:
 
 def test_convolution_agrees_with_the_equations() -> None:
     torch.manual_seed(1)
-    network = networks.Ordered(nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(48, 3)))
+    network = networks.Ordered(
+        nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(48, 3))
+    )
     records = torch.rand(4, 4, 4, 1)
     found = lrp.relevances(network, records, stabiliser=MU)
     layers = [dense(network.layers[0], (1, 4, 4)), dense(network.layers[3], (48,))]
     for record, relevance in zip(records, found, strict=True):
-        assert relevance.reshape(-1).numpy() == pytest.approx(slow(layers, record.reshape(-1).double().numpy(), MU), abs=1e-5)
+        assert relevance.reshape(-1).numpy() == pytest.approx(
+            slow(layers, record.reshape(-1).double().numpy(), MU), abs=1e-5
+        )
 
 
 def test_relevance_is_conserved_without_bias_and_stabiliser() -> None:

@@ -8,20 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from airlock.datasets.behaviour import daily
+from airlock.datasets.simulation import simulate
+from airlock.inside import manifest
+from airlock.models.papers.behaviour import BehaviourModel
+from airlock.params import Params
+from airlock.privacy.plan import Facts
+from airlock.records.encoding import Encoded, pack
+from airlock.storage import load_model, save_model
 from bench import behaviour_page
 from bench.behaviour import cell, results
 from bench.behaviour_data import Data, last_days
-from stages.boundary import manifest
-from stages.datasets.behaviour import daily
-from stages.datasets.simulation import simulate
-from stages.models.behaviour import BehaviourModel
-from stages.models.encoding import Encoded, pack
-from stages.open import behaviour as open_half
-from stages.params import Params
-from stages.privacy.plan import Facts
-from stages.release import behaviour
-from stages.storage import load_model, save_model
-from tests.release.test_behaviour import FACTS, KEY, Reader, network
+from stages.open.mechanisms import behaviour as open_half
+from stages.release.papers.pcdbn import behaviour
+from tests.release.papers.pcdbn.test_behaviour import FACTS, KEY, Reader, network
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,11 +31,23 @@ def test_a_model_comes_back_from_its_folder(tmp_path: Path, rows: str) -> None:
     """Through the manifest, which states the unit and both bounds."""
     x, y, users, _ = network(4)
     params = Params.model_validate(
-        {"release": {"mechanism": "behaviour", "unit": "user", "options": {"days": 3, "height": 3, "groups": 2, "rows": rows}}}
+        {
+            "release": {
+                "mechanism": "behaviour",
+                "unit": "user",
+                "options": {"days": 3, "height": 3, "groups": 2, "rows": rows},
+            }
+        }
     )
     plan, folder = behaviour.plan(params, FACTS), tmp_path / "release"
     tensors, details = behaviour.make(params, FACTS, Reader(x, y, users), key=KEY, release_id="id")
-    data = {"kind": "tabular", "n": FACTS.n, "shape": list(FACTS.shape), "labels": list(FACTS.labels), "schema": "s"}
+    data = {
+        "kind": "tabular",
+        "n": FACTS.n,
+        "shape": list(FACTS.shape),
+        "labels": list(FACTS.labels),
+        "schema": "s",
+    }
     manifest.write(folder, plan=plan, facts=FACTS, release_id="id", details={"data": data, **details})
     release = manifest.load(folder)
     assert (release.unit, release.proven.unit) == ("user", "user")
@@ -51,18 +63,34 @@ def test_a_model_comes_back_from_its_folder(tmp_path: Path, rows: str) -> None:
 
 def small(users: int = 60, days: int = 60) -> Data:
     """A small network: records to day 44, the rest to judge on."""
-    from stages.datasets.behaviour import columns
+    from airlock.datasets.behaviour import columns
 
     found = daily(simulate("airlock behaviour test", users=users, days=days, links=5 * users))
     bounds = np.array([bound for _, bound in columns()])
-    values = np.concatenate([found.past.reshape(len(found.status), -1), found.present, found.influence], axis=1)
+    values = np.concatenate(
+        [found.past.reshape(len(found.status), -1), found.present, found.influence], axis=1
+    )
     x, y = (values - bounds[:, 0]) / (bounds[:, 1] - bounds[:, 0]), found.status.astype(np.int32)
     train = found.point < 45
     parts = [Encoded(x[chosen], y[chosen], np.ones(chosen.sum(), np.uint8)) for chosen in (train, ~train)]
     friends = {"slots": 16, "appearances": 41 * 16}
-    facts = Facts("net", True, "tabular", int(train.sum()), 0, x.shape[1:], ("less", "more"), "s", "f", per_user=41, friends=friends)
+    facts = Facts(
+        "net",
+        True,
+        "tabular",
+        int(train.sum()),
+        0,
+        x.shape[1:],
+        ("less", "more"),
+        "s",
+        "f",
+        per_user=41,
+        friends=friends,
+    )
     batches = [pack(parts[0], user=found.users[train])]
-    return Data(facts, batches, parts[1], parts[0], {"records": found.only(train), "holdout": found.only(~train)})
+    return Data(
+        facts, batches, parts[1], parts[0], {"records": found.only(train), "holdout": found.only(~train)}
+    )
 
 
 def test_what_is_released_predicts() -> None:

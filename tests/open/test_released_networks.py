@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.boundary import manifest
-from stages.models.classifier import NetworkModel
-from stages.params import TrainParams
-from stages.registry import mechanism
-from stages.storage import load_model, save_model
+from airlock.inside import manifest
+from airlock.models.classifier import NetworkModel
+from airlock.params import TrainParams
+from airlock.storage import load_model, save_model
+from stages.mechanisms import mechanism
 from tests.support.comparison import KEY, batches, blobs, facts, params
 
 ABOUT = facts((12,), 600, 3)
@@ -25,14 +25,18 @@ def released(name: str, folder: Path, **options: Any) -> tuple[manifest.Manifest
     module = mechanism(name)
     tensors, details = module.make(asked, ABOUT, batches(*blobs(600)), key=KEY, release_id="a")
     data = {"kind": "tabular", "shape": [12], "labels": ["0", "1", "2"], "n": 600, "schema": ABOUT.schema}
-    manifest.write(folder, plan=module.plan(asked, ABOUT), facts=ABOUT, release_id="a", details={"data": data, **details})
+    manifest.write(
+        folder, plan=module.plan(asked, ABOUT), facts=ABOUT, release_id="a", details={"data": data, **details}
+    )
     return manifest.load(folder), tensors
 
 
 @pytest.mark.parametrize("name", ["adlm", "ilm"])
 def test_network_learns_from_perturbed_files_when_the_noise_is_small(name: str, tmp_path: Path) -> None:
     release, tensors = released(name, tmp_path, epsilon=400.0)
-    trained = mechanism(name, "open").train(TrainParams(epochs=30, learning_rate=0.01, batch=64), release, tensors)
+    trained = mechanism(name, "open").train(
+        TrainParams(epochs=30, learning_rate=0.01, batch=64), release, tensors
+    )
     records, labels = blobs(300, seed=1)
     assert (trained.model.predict(records) == labels).mean() > 0.9
     assert len(trained.curve) == 30
@@ -42,7 +46,9 @@ def test_network_learns_from_perturbed_files_when_the_noise_is_small(name: str, 
 
 def test_training_with_real_noise_runs_for_any_number_of_epochs(tmp_path: Path) -> None:
     release, tensors = released("adlm", tmp_path, epsilon=1.0)
-    first, again = (mechanism("adlm", "open").train(TrainParams(epochs=3), release, tensors) for _ in range(2))
+    first, again = (
+        mechanism("adlm", "open").train(TrainParams(epochs=3), release, tensors) for _ in range(2)
+    )
     assert np.isfinite([loss for _, loss in first.curve]).all()
     assert all(np.array_equal(first.model.state[key], again.model.state[key]) for key in first.model.state)
 
@@ -54,7 +60,9 @@ def test_the_infinite_epsilon_of_a_published_reading_is_still_json(tmp_path: Pat
 
 
 def test_a_released_network_is_loaded_and_survives_the_disk(tmp_path: Path) -> None:
-    release, tensors = released("dp-sgd", tmp_path / "release", epsilon=8.0, epochs=5, batch=50, learning_rate=1.0)
+    release, tensors = released(
+        "dp-sgd", tmp_path / "release", epsilon=8.0, epochs=5, batch=50, learning_rate=1.0
+    )
     trained = mechanism("dp-sgd", "open").train(TrainParams(), release, tensors)
     records, labels = blobs(300, seed=1)
     assert (trained.model.predict(records) == labels).mean() > 0.9

@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stages.boundary import manifest
-from stages.boundary.manifest import Manifest
-from stages.errors import InputError, ParamsError
-from stages.models.moments import Moments, choose_damping, choose_ridge, closed_form, loss, moments_of
-from stages.open import coefficients, coefficients_iterated
+from airlock.errors import InputError, ParamsError
+from airlock.inside import manifest
+from airlock.inside.manifest import Manifest
+from airlock.models.moments import Moments, choose_damping, choose_ridge, closed_form, loss, moments_of
+from airlock.params import Params, TrainParams
+from airlock.storage import load_model, save_model
 from stages.open.evaluate import judge
-from stages.params import Params, TrainParams
-from stages.release import coefficients as released
-from stages.release import coefficients_iterated as iterated
-from stages.storage import load_model, save_model
-from tests.release.sealed_records import facts, seal, table
+from stages.open.mechanisms import coefficients
+from stages.open.mechanisms import iterated as coefficients_iterated
+from stages.release.mechanisms import coefficients as released
+from stages.release.mechanisms import iterated as iterated
+from tests.support.sealed_records import facts, seal, table
 
 X, Y = table(3000, 6, 3)
 
@@ -29,9 +30,17 @@ def release(folder: Path, mechanism: Any = released, **options: Any) -> tuple[Ma
     """A release of the table above, as train finds it."""
     params = Params.model_validate({"release": {"epsilon": 2.0, **options}})
     known = facts(X, 3)
-    tensors, details = mechanism.make(params, known, seal(folder, X, Y, rows=512), key=b"n" * 32, release_id="id")
+    tensors, details = mechanism.make(
+        params, known, seal(folder, X, Y, rows=512), key=b"n" * 32, release_id="id"
+    )
     data = {"kind": "tabular", "n": len(X), "shape": [6], "labels": list(known.labels), "schema": "s"}
-    manifest.write(folder / "release", plan=mechanism.plan(params, known), facts=known, release_id="id", details={"data": data, **details})
+    manifest.write(
+        folder / "release",
+        plan=mechanism.plan(params, known),
+        facts=known,
+        release_id="id",
+        details={"data": data, **details},
+    )
     return manifest.load(folder / "release"), tensors
 
 
@@ -82,7 +91,9 @@ def test_descent_learns_from_samples_alone(tmp_path: Path, head: str) -> None:
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(tmp_path: Path) -> None:
     given = release(tmp_path)
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        save_model(coefficients.train(training(method="sgd", epochs=5, seed=seed), *given).model, tmp_path / name)
+        save_model(
+            coefficients.train(training(method="sgd", epochs=5, seed=seed), *given).model, tmp_path / name
+        )
     a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in "abc")
     assert a == b != c
 
@@ -91,7 +102,9 @@ def test_an_interrupted_training_goes_on_to_the_same_bytes(tmp_path: Path) -> No
     given = release(tmp_path)
     whole = coefficients.train(training(method="sgd", head="mlp", epochs=120), *given)
     coefficients.train(training(method="sgd", head="mlp", epochs=70), *given, checkpoint=tmp_path / "kept")
-    resumed = coefficients.train(training(method="sgd", head="mlp", epochs=120), *given, checkpoint=tmp_path / "kept")
+    resumed = coefficients.train(
+        training(method="sgd", head="mlp", epochs=120), *given, checkpoint=tmp_path / "kept"
+    )
     assert resumed.curve == whole.curve
     for one, other in zip(resumed.model.layers, whole.model.layers, strict=True):
         assert np.array_equal(one[0], other[0])
@@ -127,7 +140,11 @@ def test_a_model_survives_its_folder(tmp_path: Path) -> None:
     model = coefficients.train(training(), *release(tmp_path, passes=3)).model
     save_model(model, tmp_path / "model")
     assert np.array_equal(load_model(tmp_path / "model").logits(X), model.logits(X))
-    assert json.loads((tmp_path / "model/model.json").read_text())["labels"] == ["class 0", "class 1", "class 2"]
+    assert json.loads((tmp_path / "model/model.json").read_text())["labels"] == [
+        "class 0",
+        "class 1",
+        "class 2",
+    ]
 
 
 def test_a_damaged_or_missing_model_is_one_clear_line(tmp_path: Path) -> None:
@@ -144,7 +161,7 @@ def test_judging_counts_right_and_wrong(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from stages.models.encoding import Encoded, pack
+    from airlock.records.encoding import Encoded, pack
 
     model = coefficients.train(training(), *release(tmp_path)).model
     valid = np.ones(len(X), np.uint8)
@@ -164,7 +181,9 @@ def planted(size: int, noise: float, seed: int = 0) -> tuple[NDArray[np.float64]
     true = np.concatenate([np.full(size - 10, 0.05 * noise), np.linspace(1.0, 6.0, 10) * noise])
     turn = np.linalg.qr(generator.normal(size=(size, size)))[0]
     upper = np.triu(generator.normal(size=(size, size)), 1)
-    rough = (upper + upper.T + np.diag(generator.normal(size=size)) * np.sqrt(2)) * noise / (2 * np.sqrt(size))
+    rough = (
+        (upper + upper.T + np.diag(generator.normal(size=size)) * np.sqrt(2)) * noise / (2 * np.sqrt(size))
+    )
     values, vectors = np.linalg.eigh((turn * true) @ turn.T + rough)
     return true, Moments(values, vectors, np.zeros((size, 2)), noise, size)
 
@@ -178,7 +197,9 @@ def test_cleaning_finds_what_lies_beyond_the_noise() -> None:
     assert (cleaned[:300] == moments.radius / 2).all()
 
 
-@pytest.mark.parametrize(("size", "level", "cleans"), [(400, 5.0, True), (400, 30.0, False), (31, 5.0, False)])
+@pytest.mark.parametrize(
+    ("size", "level", "cleans"), [(400, 5.0, True), (400, 30.0, False), (31, 5.0, False)]
+)
 def test_a_spectrum_is_cleaned_where_it_is_large_and_seen(size: int, level: float, cleans: bool) -> None:
     moments = Moments(np.ones(size), np.eye(size), np.zeros((size, 2)), radius=level, n=size)
     assert (choose_damping(moments, "auto") is None) is cleans

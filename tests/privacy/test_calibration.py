@@ -10,7 +10,7 @@ from dp_accounting import dp_event
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.privacy import accounting, calibration
+from airlock.privacy import accounting, calibration
 
 EPSILONS = st.floats(1e-3, 50)
 DELTAS = st.floats(1e-15, 0.1)
@@ -22,7 +22,9 @@ def history(multipliers: list[float]) -> list[dp_event.DpEvent]:
 
 @settings(max_examples=30, deadline=None)
 @given(EPSILONS, DELTAS, st.lists(st.integers(1, 1000), min_size=1, max_size=13))
-def test_a_release_priced_to_fit_fits_and_wastes_nothing(epsilon: float, delta: float, weights: list[int]) -> None:
+def test_a_release_priced_to_fit_fits_and_wastes_nothing(
+    epsilon: float, delta: float, weights: list[int]
+) -> None:
     shares = [weight / sum(weights) for weight in weights]
     multipliers = calibration.split(calibration.gaussian_mu(epsilon, delta, draws=10**6), shares)
     cost = accounting.total_epsilon(history(multipliers), delta)
@@ -51,7 +53,10 @@ def test_impossible_shares_are_refused(shares: list[float]) -> None:
         calibration.split(1.0, shares)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-5), (-1.0, 1e-5), (math.inf, 1e-5), (math.nan, 1e-5), (1.0, 0.0), (1.0, 1.0)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"),
+    [(0.0, 1e-5), (-1.0, 1e-5), (math.inf, 1e-5), (math.nan, 1e-5), (1.0, 0.0), (1.0, 1.0)],
+)
 def test_impossible_prices_are_refused(epsilon: float, delta: float) -> None:
     with pytest.raises(ValueError, match="calibration needs"):
         calibration.gaussian_mu(epsilon, delta)
@@ -67,7 +72,9 @@ def test_draws_are_paid_for_out_of_delta() -> None:
 def test_laplace_noise_costs_what_was_asked(epsilon: float, sensitivity: float) -> None:
     scale = calibration.laplace_scale(epsilon, sensitivity)
     assert Fraction(sensitivity) / Fraction(scale) <= Fraction(epsilon)
-    assert accounting.epsilon(dp_event.LaplaceDpEvent(scale / sensitivity), 0.0) == pytest.approx(epsilon, rel=1e-14)
+    assert accounting.epsilon(dp_event.LaplaceDpEvent(scale / sensitivity), 0.0) == pytest.approx(
+        epsilon, rel=1e-14
+    )
 
 
 @given(st.integers(1, 2**52), st.floats(1e-3, 1e3))
@@ -77,7 +84,9 @@ def test_noise_is_never_less_than_sensitivity_times_multiplier(sensitivity: int,
 
 @pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
 def test_sampled_steps_are_calibrated_from_above(neighbours: calibration.Neighbours) -> None:
-    multiplier = calibration.sampled_gaussian_multiplier(1.0, 1e-5, rate=0.02, steps=300, neighbours=neighbours)
+    multiplier = calibration.sampled_gaussian_multiplier(
+        1.0, 1e-5, rate=0.02, steps=300, neighbours=neighbours
+    )
 
     def cost(noise: float) -> float:
         step = dp_event.PoissonSampledDpEvent(0.02, dp_event.GaussianDpEvent(noise))

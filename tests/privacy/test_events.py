@@ -11,7 +11,7 @@ from dp_accounting import dp_event
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.privacy import events
+from airlock.privacy import events
 
 MULTIPLIERS = st.floats(min_value=1e-6, max_value=1e12)
 SINGLE = st.one_of(
@@ -20,7 +20,9 @@ SINGLE = st.one_of(
     st.builds(dp_event.DiscreteLaplaceDpEvent, MULTIPLIERS, st.integers(1, 9)),
     st.builds(dp_event.NoOpDpEvent),
     st.builds(dp_event.NonPrivateDpEvent),
-    st.builds(dp_event.PoissonSampledDpEvent, st.floats(0, 1), st.builds(dp_event.GaussianDpEvent, MULTIPLIERS)),
+    st.builds(
+        dp_event.PoissonSampledDpEvent, st.floats(0, 1), st.builds(dp_event.GaussianDpEvent, MULTIPLIERS)
+    ),
 )
 ANY = st.recursive(
     SINGLE,
@@ -55,7 +57,11 @@ def test_leaves_count_what_nested_composition_repeats(event: dp_event.DpEvent) -
         {"kind": "gaussian", "noise_multiplier": True},
         {"kind": "gaussian", "noise_multiplier": "1"},
         {"kind": "gaussian", "noise_multiplier": 1.0, "comment": "x"},
-        {"kind": "poisson-sampled", "sampling_probability": 1.5, "event": {"kind": "gaussian", "noise_multiplier": 1.0}},
+        {
+            "kind": "poisson-sampled",
+            "sampling_probability": 1.5,
+            "event": {"kind": "gaussian", "noise_multiplier": 1.0},
+        },
         {"kind": "self-composed", "count": -1, "event": {"kind": "none"}},
         {"kind": "self-composed", "count": 1.5, "event": {"kind": "none"}},
         {"kind": "composed", "events": [{"kind": "exponential"}]},
@@ -68,7 +74,9 @@ def test_what_is_not_an_event_is_refused(document: dict[str, Any]) -> None:
         events.from_json(document)
 
 
-@pytest.mark.parametrize("event", [dp_event.UnsupportedDpEvent(), dp_event.ZCDpEvent(1.0), dp_event.GaussianDpEvent(0.0)])
+@pytest.mark.parametrize(
+    "event", [dp_event.UnsupportedDpEvent(), dp_event.ZCDpEvent(1.0), dp_event.GaussianDpEvent(0.0)]
+)
 def test_what_cannot_be_accounted_for_is_not_written(event: dp_event.DpEvent) -> None:
     with pytest.raises(ValueError, match=r"event"):
         events.to_json(event)

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 from scipy.special import ndtri
 
-from stages.privacy import noise
+from airlock.privacy import noise
 
 Draw = Callable[[noise.Stream, float, noise.Shape], noise.Integers]
 PRECISION = 700
@@ -24,8 +24,12 @@ LAWS = {noise.gaussian: stats.norm, noise.laplace: stats.laplace}
 both = pytest.mark.parametrize("draw", [noise.gaussian, noise.laplace])
 
 
-def stream(purpose: str = "test", *, key: bytes = bytes(32), release_id: str = "id", release_pass: int = 0) -> noise.Stream:
-    return noise.Stream(key, release_id=release_id, release_pass=release_pass, purpose=purpose, statistic=bytes(32))
+def stream(
+    purpose: str = "test", *, key: bytes = bytes(32), release_id: str = "id", release_pass: int = 0
+) -> noise.Stream:
+    return noise.Stream(
+        key, release_id=release_id, release_pass=release_pass, purpose=purpose, statistic=bytes(32)
+    )
 
 
 class Chosen(noise.Stream):
@@ -56,7 +60,9 @@ def boundary_words(draw: Draw, scale: float) -> list[int]:
     with mpmath.workprec(PRECISION):
         for k in [0, 1, 2, 3, int(scale * 0.7), int(scale * 2), int(scale * 4), int(scale * 8)]:
             tail = int(mpmath.floor(TAILS[draw]((mpmath.mpf(k) + 0.5) / mpmath.mpf(scale)) * 2**63))
-            words += [2 * min(max(tail + step, 0), 2**63 - 1) + sign for step in (-1, 0, 1) for sign in (0, 1)]
+            words += [
+                2 * min(max(tail + step, 0), 2**63 - 1) + sign for step in (-1, 0, 1) for sign in (0, 1)
+            ]
     return words
 
 
@@ -66,10 +72,15 @@ def test_every_draw_is_the_exact_one(draw: Draw, scale: float) -> None:
     rng = np.random.default_rng(1)
     words = [0, 1, 2, 3, 2**64 - 1, 2**64 - 2, 2**63, 2**63 - 1, *boundary_words(draw, scale)]
     words += rng.integers(0, 2**64, 60, dtype=np.uint64).tolist()
-    words += (rng.integers(0, 2**64, 60, dtype=np.uint64) >> rng.integers(0, 64, 60, dtype=np.uint64)).tolist()
+    words += (
+        rng.integers(0, 2**64, 60, dtype=np.uint64) >> rng.integers(0, 64, 60, dtype=np.uint64)
+    ).tolist()
     source = Chosen(words)
     drawn = draw(source, scale, len(words))
-    assert all(is_exact(draw, scale, word, source.extra_bits(index), int(drawn[index])) for index, word in enumerate(words))
+    assert all(
+        is_exact(draw, scale, word, source.extra_bits(index), int(drawn[index]))
+        for index, word in enumerate(words)
+    )
 
 
 @both
@@ -78,7 +89,10 @@ def test_thousands_of_draws_are_the_exact_ones(draw: Draw) -> None:
     words = source.words(2000).tolist()
     for scale in (0.8, 3e4):
         drawn = draw(stream(), scale, 2000)
-        assert all(is_exact(draw, scale, word, source.extra_bits(index), int(drawn[index])) for index, word in enumerate(words))
+        assert all(
+            is_exact(draw, scale, word, source.extra_bits(index), int(drawn[index]))
+            for index, word in enumerate(words)
+        )
 
 
 @pytest.mark.stress
@@ -88,7 +102,11 @@ def test_a_hundred_thousand_draws_are_the_exact_ones(draw: Draw, scale: float) -
     source = stream("stress")
     words = source.words(20_000).tolist()
     drawn = draw(stream("stress"), scale, 20_000).tolist()
-    wrong = [index for index, word in enumerate(words) if not is_exact(draw, scale, word, source.extra_bits(index), drawn[index])]
+    wrong = [
+        index
+        for index, word in enumerate(words)
+        if not is_exact(draw, scale, word, source.extra_bits(index), drawn[index])
+    ]
     assert wrong == []
 
 
@@ -107,7 +125,14 @@ def test_floating_point_errs_far_less_than_is_allowed_for() -> None:
     small = rng.integers(1, 2**63, 1500, dtype=np.uint64) >> rng.integers(0, 62, 1500, dtype=np.uint64)
     around = [step << shift for step in range(-9, 10) for shift in range(0, 50, 5)]
     seams = [int(np.exp(-exponent) * 2**64) + step for exponent in (2, 32) for step in around]
-    tails = np.concatenate([random, small, np.uint64(2**63) - small, np.array([seam for seam in seams if seam > 0], dtype=np.uint64)])
+    tails = np.concatenate(
+        [
+            random,
+            small,
+            np.uint64(2**63) - small,
+            np.array([seam for seam in seams if seam > 0], dtype=np.uint64),
+        ]
+    )
     sizes = -ndtri(noise._unit(tails) / 2)
     with mpmath.workprec(160):
         for tail, size in zip(tails.tolist(), sizes.tolist(), strict=True):
@@ -162,7 +187,14 @@ def test_the_bits_of_a_release_do_not_change_between_versions() -> None:
 
 
 def release(total: noise.Integers, **changes: object) -> noise.Integers:
-    settings: dict[str, object] = {"key": bytes(32), "release_id": "id", "release_pass": 1, "purpose": "mean", "scale": 100.0, **changes}
+    settings: dict[str, object] = {
+        "key": bytes(32),
+        "release_id": "id",
+        "release_pass": 1,
+        "purpose": "mean",
+        "scale": 100.0,
+        **changes,
+    }
     return noise.add_noise(total, **settings) - total  # type: ignore[arg-type]
 
 
@@ -178,7 +210,14 @@ def test_the_same_id_forced_on_two_data_sets_gives_independent_noise() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"key": b"k" * 32}, {"release_id": "other"}, {"release_pass": 2}, {"purpose": "gram"}, {"scale": 101.0}, {"form": "laplace"}],
+    [
+        {"key": b"k" * 32},
+        {"release_id": "other"},
+        {"release_pass": 2},
+        {"purpose": "gram"},
+        {"scale": 101.0},
+        {"form": "laplace"},
+    ],
 )
 def test_whatever_changes_the_noise_is_new(changes: dict[str, object]) -> None:
     total = np.zeros(1000, dtype=np.int64)
@@ -211,7 +250,9 @@ def test_symmetric_noise_is_drawn_once_a_pair_and_isotropic() -> None:
     assert np.diag(matrix).std() == pytest.approx(1000, rel=0.15)
     assert matrix[np.triu_indices(400, 1)].std() == pytest.approx(1000 / np.sqrt(2), rel=0.02)
     total = np.arange(9).reshape(3, 3)
-    assert (noise.add_noise(total + total.T, **SYMMETRIC) == noise.add_noise(total + total.T, **SYMMETRIC).T).all()
+    assert (
+        noise.add_noise(total + total.T, **SYMMETRIC) == noise.add_noise(total + total.T, **SYMMETRIC).T
+    ).all()
     with pytest.raises(ValueError, match="symmetric"):
         noise.add_noise(total, **SYMMETRIC)
 
@@ -221,8 +262,15 @@ def test_a_poisson_sample_has_exactly_its_rate() -> None:
     threshold = Fraction(rate) * 2**64
     whole = int(threshold)
     assert threshold == whole  # so the last chosen word is the one below
-    assert noise.poisson_sample(Chosen([0, whole - 1, whole, 2**64 - 1]), rate, 4).tolist() == [True, True, False, False]
-    assert stats.binomtest(int(noise.poisson_sample(stream(), rate, 100_000).sum()), 100_000, rate).pvalue > 1e-3
+    assert noise.poisson_sample(Chosen([0, whole - 1, whole, 2**64 - 1]), rate, 4).tolist() == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert (
+        stats.binomtest(int(noise.poisson_sample(stream(), rate, 100_000).sum()), 100_000, rate).pvalue > 1e-3
+    )
     assert noise.poisson_sample(stream(), 1.0, 100).all()
     assert not noise.poisson_sample(stream(), 0.0, 100).any()
 
@@ -261,6 +309,13 @@ def test_sums_that_are_not_integers_or_too_large_are_refused() -> None:
         stream(key=b"short")
 
 
-SYMMETRIC = {"key": bytes(32), "release_id": "i", "release_pass": 0, "purpose": "g", "scale": 9.0, "form": "symmetric-gaussian"}
+SYMMETRIC = {
+    "key": bytes(32),
+    "release_id": "i",
+    "release_pass": 0,
+    "purpose": "g",
+    "scale": 9.0,
+    "form": "symmetric-gaussian",
+}
 PINNED_GAUSSIAN = [380, 396, 1167, 1953, -937, 801]
 PINNED_LAPLACE = [351, 368, 1414, 2979, -1053, 861]

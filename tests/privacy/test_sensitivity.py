@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.privacy import sensitivity, sums
-from stages.privacy.guarantees import Neighbours
+from airlock.privacy import sensitivity, sums
+from airlock.privacy.guarantees import Neighbours
 
 BITS = 8
 NORM = 2**BITS
@@ -33,7 +33,9 @@ def extreme_rows(non_negative: bool) -> list[np.ndarray]:
 def rows_of(non_negative: bool) -> st.SearchStrategy[np.ndarray]:
     drawn = st.lists(st.floats(0 if non_negative else -1, 1), min_size=SIZE, max_size=SIZE)
     scaled = st.tuples(drawn, st.sampled_from([1.0, 0.7, 0.1])).map(
-        lambda pair: sums.clip_to_norm(np.trunc(sums.quantise_unit_rows(np.array([pair[0]]), BITS) * pair[1]), NORM)[0]
+        lambda pair: sums.clip_to_norm(
+            np.trunc(sums.quantise_unit_rows(np.array([pair[0]]), BITS) * pair[1]), NORM
+        )[0]
     )
     return st.one_of(st.sampled_from(extreme_rows(non_negative)), scaled)
 
@@ -53,17 +55,25 @@ def contributions(weight: float, classes: int, centred: bool) -> dict[str, objec
         "mean": lambda row, label: row,
         "gram": lambda row, label: np.outer(row, row),
         "cross": labelled,
-        "joint": lambda row, label: np.concatenate([np.outer(row, row), weight * labelled(row, label)], axis=1),
+        "joint": lambda row, label: np.concatenate(
+            [np.outer(row, row), weight * labelled(row, label)], axis=1
+        ),
     }
 
 
-def bounds(weight: float, classes: int, centred: bool, neighbours: Neighbours, non_negative: bool) -> dict[str, float]:
+def bounds(
+    weight: float, classes: int, centred: bool, neighbours: Neighbours, non_negative: bool
+) -> dict[str, float]:
     labels: sensitivity.Labels = "centred" if centred else "one-hot"
     return {
         "mean": sensitivity.mean(NORM, neighbours=neighbours, non_negative=non_negative),
         "gram": sensitivity.gram(NORM, neighbours=neighbours),
-        "cross": sensitivity.cross(NORM, labels=labels, classes=classes, neighbours=neighbours, non_negative=non_negative),
-        "joint": sensitivity.joint(NORM, weight, labels=labels, classes=classes, neighbours=neighbours, non_negative=non_negative),
+        "cross": sensitivity.cross(
+            NORM, labels=labels, classes=classes, neighbours=neighbours, non_negative=non_negative
+        ),
+        "joint": sensitivity.joint(
+            NORM, weight, labels=labels, classes=classes, neighbours=neighbours, non_negative=non_negative
+        ),
     }
 
 
@@ -71,12 +81,18 @@ def bounds(weight: float, classes: int, centred: bool, neighbours: Neighbours, n
 @signs
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_no_neighbour_moves_a_sum_further(data: st.DataObject, neighbours: Neighbours, non_negative: bool) -> None:
+def test_no_neighbour_moves_a_sum_further(
+    data: st.DataObject, neighbours: Neighbours, non_negative: bool
+) -> None:
     classes, centred = data.draw(st.sampled_from([2, 3, 10])), data.draw(st.booleans())
     weight = data.draw(st.sampled_from([0.0, 0.25, 1.0, 16.0, 64.0, 256.0, 1024.0, 8192.0]))
     record = st.tuples(rows_of(non_negative), st.integers(0, classes - 1))
     first = data.draw(record)
-    second = None if neighbours == "zero-out" else data.draw(st.one_of(record, st.just(first), st.just((-first[0], first[1]))))
+    second = (
+        None
+        if neighbours == "zero-out"
+        else data.draw(st.one_of(record, st.just(first), st.just((-first[0], first[1]))))
+    )
     if second is not None and non_negative and (second[0] < 0).any():
         second = None
     limits = bounds(weight, classes, centred, neighbours, non_negative)
@@ -94,9 +110,16 @@ def test_some_neighbour_reaches_the_sensitivity(
 ) -> None:
     """The bound is tight: a search over pairs at every angle comes within 1 % of it (rows lose up to 1/2 % to the grid)."""
     angles = np.linspace(0, np.pi / 2 if non_negative else np.pi, 61)
-    rows = [np.array([math.floor(NORM * math.cos(angle)), math.floor(NORM * math.sin(angle)), 0, 0]) for angle in angles]
+    rows = [
+        np.array([math.floor(NORM * math.cos(angle)), math.floor(NORM * math.sin(angle)), 0, 0])
+        for angle in angles
+    ]
     rows = list(sums.clip_to_norm(np.array(rows, dtype=np.float64), NORM))
-    pairs = [((rows[0], 0), None)] if neighbours == "zero-out" else [((rows[0], 0), (row, label)) for row in rows for label in (0, 1)]
+    pairs = (
+        [((rows[0], 0), None)]
+        if neighbours == "zero-out"
+        else [((rows[0], 0), (row, label)) for row in rows for label in (0, 1)]
+    )
     limits = bounds(weight, classes, centred, neighbours, non_negative)
     for name, contribution in contributions(weight, classes, centred).items():
         reached = max(distance_squared(contribution, first, second) for first, second in pairs)
@@ -118,14 +141,21 @@ def test_constants_of_the_mechanisms_page() -> None:
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_l1_sensitivities_hold(data: st.DataObject, neighbours: Neighbours) -> None:
-    row = st.lists(st.integers(-9, 9), min_size=3, max_size=3).filter(lambda entries: sum(map(abs, entries)) <= 12)
+    row = st.lists(st.integers(-9, 9), min_size=3, max_size=3).filter(
+        lambda entries: sum(map(abs, entries)) <= 12
+    )
     extreme = st.sampled_from([[12, 0, 0], [0, -12, 0], [4, 4, 4], [0, 0, 0]])
-    first, second = data.draw(st.one_of(row, extreme)), data.draw(st.one_of(row, extreme)) if neighbours == "replace-one" else [0, 0, 0]
+    first, second = (
+        data.draw(st.one_of(row, extreme)),
+        data.draw(st.one_of(row, extreme)) if neighbours == "replace-one" else [0, 0, 0],
+    )
     pairs = [(i, j, 1 if i == j else 2) for i, j in itertools.combinations_with_replacement(range(3), 2)]
     moved = sum(times * abs(first[i] * first[j] - second[i] * second[j]) for i, j, times in pairs)
     assert moved <= sensitivity.gram_l1(12, neighbours=neighbours)
     labels = data.draw(st.permutations([[0, 1], [1, 0]]))
-    moved = sum(abs(a * y - b * z) for a, b in zip(first, second, strict=True) for y, z in zip(*labels, strict=True))
+    moved = sum(
+        abs(a * y - b * z) for a, b in zip(first, second, strict=True) for y, z in zip(*labels, strict=True)
+    )
     assert moved <= sensitivity.cross_l1(12, 1, neighbours=neighbours)
 
 
@@ -135,7 +165,9 @@ def test_residual_rows_are_bounded_by_both_norms(neighbours: Neighbours) -> None
     rows = sums.quantise_unit_rows(rng.normal(size=(40, 3)), BITS)
     residuals = sums.quantise_unit_rows(rng.normal(size=(40, 2)), 7)
     products = [np.outer(row, residual) for row, residual in zip(rows, residuals, strict=True)]
-    others = [np.zeros((3, 2))] if neighbours == "zero-out" else [*products, *(-product for product in products)]
+    others = (
+        [np.zeros((3, 2))] if neighbours == "zero-out" else [*products, *(-product for product in products)]
+    )
     worst = max(float(np.linalg.norm(product - other)) for product in products for other in others)
     limit = sensitivity.bounded_cross(NORM, 2**7, neighbours=neighbours)
     assert 0.9 * limit < worst <= limit

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from stages.privacy import sums
+from airlock.privacy import sums
 
 BITS = st.sampled_from([1, 8, 16, 20, 22, 24, 26])
 
@@ -19,7 +19,10 @@ BITS = st.sampled_from([1, 8, 16, 20, 22, 24, 26])
 def python_product(x: sums.Floats, y: sums.Floats) -> list[list[int]]:
     """x^T y by Python's integers."""
     rows = [[int(value) for value in row] for row in x], [[int(value) for value in row] for row in y]
-    return [[sum(a[i] * b[j] for a, b in zip(*rows, strict=True)) for j in range(y.shape[1])] for i in range(x.shape[1])]
+    return [
+        [sum(a[i] * b[j] for a, b in zip(*rows, strict=True)) for j in range(y.shape[1])]
+        for i in range(x.shape[1])
+    ]
 
 
 @st.composite
@@ -28,7 +31,10 @@ def integer_rows(draw: st.DrawFn, columns: int, bits: int) -> sums.Floats:
     count = draw(st.integers(1, 12))
     bound = 2**bits
     entry = st.one_of(st.sampled_from([0, bound, -bound, 1, -1, bound - 1]), st.integers(-bound, bound))
-    return np.array(draw(st.lists(st.lists(entry, min_size=columns, max_size=columns), min_size=count, max_size=count)), dtype=np.float64)
+    return np.array(
+        draw(st.lists(st.lists(entry, min_size=columns, max_size=columns), min_size=count, max_size=count)),
+        dtype=np.float64,
+    )
 
 
 @st.composite
@@ -100,7 +106,9 @@ def test_an_empty_batch_adds_nothing() -> None:
 
 # Quantising ---------------------------------------------------------------------------------------------------------------------
 
-FLOATS = arrays.arrays(np.float64, st.tuples(st.integers(1, 6), st.integers(1, 6)), elements=st.floats(-1e6, 1e6))
+FLOATS = arrays.arrays(
+    np.float64, st.tuples(st.integers(1, 6), st.integers(1, 6)), elements=st.floats(-1e6, 1e6)
+)
 
 
 def squared_norms(rows: sums.Floats) -> list[int]:

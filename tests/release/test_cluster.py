@@ -15,10 +15,10 @@ import distributed
 import pyarrow.parquet as pq
 import pytest
 
+from airlock.errors import ParamsError
+from airlock.ledger import Ledger
+from airlock.run.dask_broker import check_address
 from flows.server import free_port
-from stages.boundary.cluster import check_address
-from stages.boundary.ledger import Ledger
-from stages.errors import ParamsError
 from tests.conftest import Workspace, make_workspace
 from tests.support import clinic
 from tests.support.certificates import make_certificates
@@ -40,7 +40,9 @@ class Cluster:
 
     def start(self, *command: str) -> subprocess.Popen[bytes]:
         log = (self.workspace.home / "cluster.log").open("ab")
-        self.processes.append(subprocess.Popen(command, cwd=self.workspace.root, env=self.environment, stdout=log, stderr=log))
+        self.processes.append(
+            subprocess.Popen(command, cwd=self.workspace.root, env=self.environment, stdout=log, stderr=log)
+        )
         return self.processes[-1]
 
     def grow(self, workers: int) -> None:
@@ -59,7 +61,17 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     made = make_workspace(tmp_path_factory.mktemp("sealed"))
     (made.root / "data/schemas/clinic.yaml").write_text(clinic.SCHEMA)
     pq.write_table(clinic.records(ROWS), made.home / "clinic.parquet")
-    made.run("airlock", "add", str(made.home / "clinic.parquet"), "--name", "clinic", "--epsilon", "2", "--delta", "1e-6")
+    made.run(
+        "airlock",
+        "add",
+        str(made.home / "clinic.parquet"),
+        "--name",
+        "clinic",
+        "--epsilon",
+        "2",
+        "--delta",
+        "1e-6",
+    )
     made.edit("params.yaml", "dataset: wdbc", "dataset: clinic")
     made.edit("params.yaml", "delta: 1.0e-05", "delta: 1.0e-06")
     made.run("dvc", "repro", "--single-item", "ingest", "relevance")
@@ -85,7 +97,9 @@ class Made:
     digest: str
 
 
-def release(sealed: Workspace, engine: str, environment: dict[str, str] | None = None, mechanism: str = "coefficients") -> Made:
+def release(
+    sealed: Workspace, engine: str, environment: dict[str, str] | None = None, mechanism: str = "coefficients"
+) -> Made:
     """Make the release for the first time, whatever was made before: keys and ledger are as they were after ingest."""
     process, made = begin(sealed, engine, environment, mechanism)
     output = process.communicate(timeout=300)[0]
@@ -110,7 +124,9 @@ def begin(
     (sealed.root / "params.yaml").write_text("\n".join(lines) + "\n")
     settings = sealed.environment | (environment or {}) | {"AIRLOCK_HOME": str(home)}
     command = ["airlock", "run", "release"]
-    return subprocess.Popen(command, cwd=sealed.root, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True), home
+    return subprocess.Popen(
+        command, cwd=sealed.root, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ), home
 
 
 def finish(sealed: Workspace, home: Path) -> Made:
@@ -126,7 +142,9 @@ def here(sealed: Workspace) -> Made:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_any_number_of_workers_gives_the_same_bits(sealed: Workspace, cluster: Cluster, here: Made, workers: int) -> None:
+def test_any_number_of_workers_gives_the_same_bits(
+    sealed: Workspace, cluster: Cluster, here: Made, workers: int
+) -> None:
     cluster.grow(workers)
     wait_until_joined(cluster, workers)
     assert release(sealed, cluster.address).digest == here.digest
@@ -136,10 +154,15 @@ def test_rounds_that_depend_on_a_head_give_the_same_bits(sealed: Workspace, clus
     cluster.grow(2)
     wait_for(lambda: joined(cluster) >= 2, "two workers join")
     iterated = "coefficients-iterated"
-    assert release(sealed, cluster.address, mechanism=iterated).digest == release(sealed, "local", mechanism=iterated).digest
+    assert (
+        release(sealed, cluster.address, mechanism=iterated).digest
+        == release(sealed, "local", mechanism=iterated).digest
+    )
 
 
-def test_a_killed_worker_changes_neither_the_bits_nor_the_bill(sealed: Workspace, cluster: Cluster, here: Made) -> None:
+def test_a_killed_worker_changes_neither_the_bits_nor_the_bill(
+    sealed: Workspace, cluster: Cluster, here: Made
+) -> None:
     cluster.grow(4)
     wait_until_joined(cluster, 4)
     workers = {f"-{process.pid}": process for process in cluster.processes[1:]}
@@ -148,8 +171,13 @@ def test_a_killed_worker_changes_neither_the_bits_nor_the_bill(sealed: Workspace
         os.kill(worker.pid, signal.SIGSTOP)
     process, home = begin(sealed, cluster.address)
     with distributed.Client(cluster.address, set_as_default=False) as client:
-        names = {place: info["name"] for place, info in client.scheduler_info(n_workers=-1)["workers"].items()}
-        busy = wait_for(lambda: next((place for place, tasks in client.processing().items() if tasks), None), "a worker has work to do")
+        names = {
+            place: info["name"] for place, info in client.scheduler_info(n_workers=-1)["workers"].items()
+        }
+        busy = wait_for(
+            lambda: next((place for place, tasks in client.processing().items() if tasks), None),
+            "a worker has work to do",
+        )
         victim = workers.pop(next(suffix for suffix in workers if names[busy].endswith(suffix)))
         victim.kill()
         victim.wait()
@@ -172,7 +200,9 @@ def test_over_tls_with_certificates_and_not_without(sealed: Workspace, here: Mad
     port = free_port()
     cluster = Cluster(sealed, f"tls://127.0.0.1:{port}", sealed.environment | tls)
     try:
-        cluster.start("dask", "scheduler", "--protocol", "tls", "--host", f"tls://127.0.0.1:{port}", "--no-dashboard")
+        cluster.start(
+            "dask", "scheduler", "--protocol", "tls", "--host", f"tls://127.0.0.1:{port}", "--no-dashboard"
+        )
         cluster.grow(1)
         assert release(sealed, cluster.address, tls).digest == here.digest
         bare, _ = begin(sealed, cluster.address)
@@ -183,7 +213,8 @@ def test_over_tls_with_certificates_and_not_without(sealed: Workspace, here: Mad
 
 
 @pytest.mark.parametrize(
-    "address", [None, "", "tcp://10.0.0.7:8786", "tcp://scheduler:8786", "tls://scheduler", "http://127.0.0.1:80", "x"]
+    "address",
+    [None, "", "tcp://10.0.0.7:8786", "tcp://scheduler:8786", "tls://scheduler", "http://127.0.0.1:80", "x"],
 )
 def test_sums_without_noise_never_leave_in_the_clear(address: str | None) -> None:
     with pytest.raises(ParamsError, match=r"release\.address"):
@@ -191,7 +222,8 @@ def test_sums_without_noise_never_leave_in_the_clear(address: str | None) -> Non
 
 
 @pytest.mark.parametrize(
-    "address", ["tls://scheduler.example.org:8786", "tcp://127.0.0.1:8786", "tcp://localhost:8786", "tcp://[::1]:8786"]
+    "address",
+    ["tls://scheduler.example.org:8786", "tcp://127.0.0.1:8786", "tcp://localhost:8786", "tcp://[::1]:8786"],
 )
 def test_tls_and_loopback_are_fine(address: str) -> None:
     assert check_address(address) == address

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.boundary import manifest
-from stages.boundary.room import Room
-from stages.errors import ParamsError
-from stages.models.model import Model
-from stages.params import Params
-from stages.privacy.plan import Facts
-from stages.release import evaluate_private, holdout, reference, release
-from stages.storage import load_model, save_model
-from tests.release.sealed_records import KEY, facts, seal, table
+from airlock.errors import ParamsError
+from airlock.inside import manifest
+from airlock.inside.room import Room
+from airlock.models.model import Model
+from airlock.params import Params
+from airlock.privacy.plan import Facts
+from airlock.storage import load_model, save_model
+from stages.release import evaluate_private, holdout, perturb, reference
+from tests.support.sealed_records import KEY, facts, seal, table
 
 X, Y = table(400, 5, 3)
 SPLIT = {"train": {}, "holdout": {"kind": "public", "source": "file", "fingerprint": "f"}}
@@ -29,13 +29,17 @@ def room(folder: Path, known: Facts, params: Params, *outs: str) -> Room:
     (folder / "sealed").mkdir(exist_ok=True)
     seal(folder / "sealed", X, Y, rows=128)
     (folder / "sealed/holdout.sealed").write_bytes((folder / "sealed/train.sealed").read_bytes())
-    names = (release.RELEASE, release.HOLDOUT, release.REFERENCE, evaluate_private.EVALUATION)
+    names = (perturb.RELEASE, perturb.HOLDOUT, perturb.REFERENCE, evaluate_private.EVALUATION)
     return Room(
         stage="release",
         params=params,
         facts={"facts": asdict(known), "releases": {out: {"id": f"id of {out}"} for out in outs}},
         keys={"seal:train": KEY, "seal:holdout": KEY, **{f"noise:{out}": b"n" * 32 for out in outs}},
-        paths={"data/sealed": folder / "sealed", "data/model": folder / "model", **{name: folder / Path(name).name for name in names}},
+        paths={
+            "data/sealed": folder / "sealed",
+            "data/model": folder / "model",
+            **{name: folder / Path(name).name for name in names},
+        },
     )
 
 
@@ -45,7 +49,11 @@ def room(folder: Path, known: Facts, params: Params, *outs: str) -> Room:
         ({"split": SPLIT}, "holdout", 0),
         ({"split": SPLIT, "public": False}, "holdout", 0),
         ({"split": {"train": {}, "holdout": {"kind": "public", "source": "records"}}}, "holdout", 1),
-        ({"split": {"train": {}, "holdout": {"kind": "private", "source": "records"}}, "public": False}, "none", 0),
+        (
+            {"split": {"train": {}, "holdout": {"kind": "private", "source": "records"}}, "public": False},
+            "none",
+            0,
+        ),
         ({"split": {"train": {}, "holdout": {"kind": "none", "source": "none"}}}, "none", 0),
         ({"split": SPLIT, "n_holdout": 0}, "none", 0),
     ],
@@ -64,20 +72,20 @@ def test_private_data_have_no_reference_whatever_the_parameters_say() -> None:
 
 def test_a_stage_makes_what_was_ordered_and_no_more(tmp_path: Path) -> None:
     known = facts(X, 3, n_holdout=len(X), split=SPLIT)
-    release.main(room(tmp_path, known, Params(), release.RELEASE, release.HOLDOUT))
+    perturb.main(room(tmp_path, known, Params(), perturb.RELEASE, perturb.HOLDOUT))
     assert manifest.load(tmp_path / "release").mechanism == "coefficients"
     assert manifest.load(tmp_path / "holdout").details["records"] == len(X)
     assert not (tmp_path / "reference").exists()
 
 
 def test_the_reference_is_a_model_that_knows_the_classes(tmp_path: Path) -> None:
-    release.main(room(tmp_path, facts(X, 3), Params(), release.REFERENCE))
+    perturb.main(room(tmp_path, facts(X, 3), Params(), perturb.REFERENCE))
     assert manifest.load(tmp_path / "reference").proven.epsilon == float("inf")
     assert np.mean(load_model(tmp_path / "reference").predict(X) == Y) > 0.95
 
 
 def test_the_reference_takes_two_classes(tmp_path: Path) -> None:
-    from stages.boundary.seal import SealedReader
+    from airlock.inside.sealed import SealedReader
 
     two = np.minimum(Y, 1)
     seal(tmp_path, X, two, rows=128)
@@ -93,7 +101,12 @@ def test_a_private_evaluation_is_a_priced_noisy_count(tmp_path: Path) -> None:
     assert 1.99 < plan.proven.epsilon <= 2.0
     assert plan.proven.delta == 1e-6
     random = np.random.default_rng(0)
-    save_model(Model("tabular-2", "tabular", (5,), known.labels, [], [(random.standard_normal((5, 3)), np.zeros(3))]), tmp_path / "model")
+    save_model(
+        Model(
+            "tabular-2", "tabular", (5,), known.labels, [], [(random.standard_normal((5, 3)), np.zeros(3))]
+        ),
+        tmp_path / "model",
+    )
     evaluate_private.main(room(tmp_path, known, params, evaluate_private.EVALUATION))
     figures = json.loads((tmp_path / "evaluation/evaluation.json").read_text())
     right = int(np.sum(load_model(tmp_path / "model").predict(X) == Y))
@@ -106,7 +119,9 @@ def test_a_private_evaluation_is_a_priced_noisy_count(tmp_path: Path) -> None:
 def test_a_private_evaluation_has_the_unit_of_its_population() -> None:
     known = facts(X, 3, public=False, n_holdout=len(X), per_user=4, friends={"slots": 2, "appearances": 5})
     plans = {
-        unit: evaluate_private.plans(Params.model_validate({"evaluate": {"holdout": "private"}, "release": {"unit": unit}}), known)
+        unit: evaluate_private.plans(
+            Params.model_validate({"evaluate": {"holdout": "private"}, "release": {"unit": unit}}), known
+        )
         for unit in ("record", "user")
     }
     made = {unit: one[evaluate_private.EVALUATION].proven for unit, one in plans.items()}

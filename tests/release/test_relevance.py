@@ -11,24 +11,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.boundary import manifest
-from stages.boundary.room import Room
-from stages.models.features import feature_map
-from stages.models.rows import LIMIT
-from stages.params import Params
-from stages.release import coefficients, relevance
-from stages.release.records import chunk_of
-from stages.storage import load_tensors
-from tests.release.sealed_records import KEY, facts, pictures, seal, table
+from airlock.inside import manifest
+from airlock.inside.room import Room
+from airlock.models.features.features import feature_map
+from airlock.models.features.rows import LIMIT
+from airlock.params import Params
+from airlock.storage import load_tensors
+from stages.release import relevance
+from stages.release.mechanisms import coefficients
+from stages.release.passes import chunk_of
+from tests.support.sealed_records import KEY, facts, pictures, seal, table
 
 
 def parameters(mode: str, **release: Any) -> Params:
-    return Params.model_validate({"relevance": {"mode": mode, "share": 0.2}, "release": {"epsilon": 8.0, **release}})
+    return Params.model_validate(
+        {"relevance": {"mode": mode, "share": 0.2}, "release": {"epsilon": 8.0, **release}}
+    )
 
 
 @pytest.mark.parametrize("mode", ["statistics", "lrp"])
 @pytest.mark.parametrize("epsilon", [0.001, 0.05, 8.0])
-def test_weights_are_positive_and_finite_at_any_noise_level(tmp_path: Path, mode: str, epsilon: float) -> None:
+def test_weights_are_positive_and_finite_at_any_noise_level(
+    tmp_path: Path, mode: str, epsilon: float
+) -> None:
     found = run(tmp_path, *informative(300), mode, 2, epsilon)
     assert np.isfinite(found["weights"]).all()
     assert found["weights"].min() > 0
@@ -43,7 +48,9 @@ def informative(n: int) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-def run(folder: Path, x: np.ndarray, y: np.ndarray, mode: str, classes: int, epsilon: float = 8.0) -> dict[str, np.ndarray]:
+def run(
+    folder: Path, x: np.ndarray, y: np.ndarray, mode: str, classes: int, epsilon: float = 8.0
+) -> dict[str, np.ndarray]:
     known, params = facts(x, classes), parameters(mode, epsilon=epsilon)
     (folder / "sealed").mkdir()
     seal(folder / "sealed", x, y, rows=256)
@@ -78,7 +85,7 @@ def test_images_get_a_picture_and_a_weight_for_every_feature(tmp_path: Path, mod
 @pytest.mark.parametrize("mode", ["statistics", "lrp"])
 @pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
 def test_relevance_and_release_together_cost_what_was_asked(mode: str, neighbours: str) -> None:
-    from stages.privacy import accounting, events
+    from airlock.privacy import accounting, events
 
     x, _ = table(40, 5, 3)
     params, known = parameters(mode, neighbours=neighbours), facts(x, 3)
@@ -100,12 +107,14 @@ numbers = st.lists(st.floats(0, 1), min_size=4, max_size=4)
 def test_no_neighbour_moves_a_statistic_by_more_than_its_sensitivity(
     one: list[float], other: list[float], label: int, other_label: int
 ) -> None:
-    from stages.models.encoding import Encoded, pack
+    from airlock.records.encoding import Encoded, pack
 
     made = feature_map("tabular-2", "tabular", (4,))
 
     def sums(record: list[float], its_label: int, valid: int) -> dict[str, np.ndarray]:
-        batch = pack(Encoded(np.array([record]) * valid, np.array([its_label], np.int32), np.array([valid], np.uint8)))
+        batch = pack(
+            Encoded(np.array([record]) * valid, np.array([its_label], np.int32), np.array([valid], np.uint8))
+        )
         return dict(relevance.statistics(chunk_of(batch, made, (4,)), 3))
 
     x = np.array([one])
@@ -121,7 +130,7 @@ def test_no_neighbour_moves_a_statistic_by_more_than_its_sensitivity(
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=4, max_size=4), numbers)
 def test_weights_never_make_a_row_longer_than_the_limit(weights: list[float], record: list[float]) -> None:
-    from stages.models.projection import centre
+    from airlock.models.features.projection import centre
 
     made, valid = feature_map("tabular-2", "tabular", (4,)), np.ones(1, np.uint8)
     step = centre(np.array([5, -7, 100, 0]), 3, bias=made.bias, weights=np.array(weights))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.errors import RecordError
-from stages.models.encoding import Encoded
-from stages.records.schema import Friends, Schema, User
+from airlock.errors import RecordError
+from airlock.records.encoding import Encoded
+from airlock.records.schema import Friends, Schema, User
 from stages.sensitive.users import Users
 
 KEY = b"k" * 32
@@ -31,11 +31,16 @@ def bound(rows: list[tuple[str | None, list[str | None]]], wanted: User) -> Enco
     batch = pa.RecordBatch.from_pydict(
         {
             "user": [name or "nobody" for name, _ in rows],
-            **{f"friend_{slot + 1}": pa.array([friends[slot] for _, friends in rows], pa.string()) for slot in range(SLOTS)},
+            **{
+                f"friend_{slot + 1}": pa.array([friends[slot] for _, friends in rows], pa.string())
+                for slot in range(SLOTS)
+            },
         }
     )
     x[valid == 0] = 0
-    return Users(wanted, KEY).bound(batch, Encoded(x, np.zeros(len(rows), np.int32) - (valid == 0), valid), first_row=0)[1]
+    return Users(wanted, KEY).bound(
+        batch, Encoded(x, np.zeros(len(rows), np.int32) - (valid == 0), valid), first_row=0
+    )[1]
 
 
 def test_a_slot_without_a_name_is_empty() -> None:
@@ -55,11 +60,18 @@ people = st.sampled_from(["a", "b", "c", "d"])
 slot = people | st.none()
 
 
-@given(st.lists(st.tuples(people, st.lists(slot, min_size=SLOTS, max_size=SLOTS)), min_size=1, max_size=12), people)
-def test_a_user_who_goes_takes_along_own_records_and_slots_only(rows: list[tuple[str, list[str | None]]], gone: str) -> None:
+@given(
+    st.lists(st.tuples(people, st.lists(slot, min_size=SLOTS, max_size=SLOTS)), min_size=1, max_size=12),
+    people,
+)
+def test_a_user_who_goes_takes_along_own_records_and_slots_only(
+    rows: list[tuple[str, list[str | None]]], gone: str
+) -> None:
     """The neighbour of docs/behaviour.md: all records of one user null, all slots that name the user empty. Nothing else moves."""
     without = [
-        (None, [None, None]) if name == gone else (name, [None if friend == gone else friend for friend in friends])
+        (None, [None, None])
+        if name == gone
+        else (name, [None if friend == gone else friend for friend in friends])
         for name, friends in rows
     ]
     before, after = bound(rows, user()), bound(without, user())
@@ -92,11 +104,16 @@ def test_slots_are_plain_numbers_from_zero(change: dict[str, Any]) -> None:
 
 def problems(columns: list[str], **change: Any) -> str:
     """What a schema of these columns lacks; `change` is for the last column."""
-    from stages.errors import SchemaError
+    from airlock.errors import SchemaError
 
     described = [{"name": name, "type": "number", "bounds": [0, 1]} for name in columns]
     described[-1] |= change
-    document = {"name": "net", "kind": "tabular", "label": {"column": "status", "classes": ["less", "more"]}, "columns": described}
+    document = {
+        "name": "net",
+        "kind": "tabular",
+        "label": {"column": "status", "classes": ["less", "more"]},
+        "columns": described,
+    }
     schema = Schema.model_validate({**document, "user": user().model_dump()})
     try:
         schema.require_complete("net.yaml")

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from stages.boundary import handles, keys
-from stages.boundary.seal import facts_of
-from stages.errors import InputError, ParamsError, RecordError
-from stages.models.encoding import encode
-from stages.records.schema import load_schema
-from stages.records.splits import plan_split
+from airlock.errors import InputError, ParamsError, RecordError
+from airlock.inside.sealed import facts_of
+from airlock.owner import keys
+from airlock.records import handles
+from airlock.records.encoding import encode
+from airlock.records.schema import load_schema
+from airlock.records.splits import plan_split
 from tests.support.clinic import SCHEMA, Clinic, make_clinic, records
 
 PUBLIC = SCHEMA.replace("public: false", "public: true")
@@ -61,9 +62,15 @@ def test_the_same_input_gives_the_same_bytes(clinic: Clinic) -> None:
 
 @pytest.mark.parametrize(
     "sections",
-    [{}, {"evaluate": {"holdout": "private"}}, {"evaluate": {"holdout": "private"}, "ingest": {"folds": 7, "fold": 3}}],
+    [
+        {},
+        {"evaluate": {"holdout": "private"}},
+        {"evaluate": {"holdout": "private"}, "ingest": {"folds": 7, "fold": 3}},
+    ],
 )
-def test_public_facts_are_known_before_any_read(clinic: Clinic, sections: dict[str, dict[str, object]]) -> None:
+def test_public_facts_are_known_before_any_read(
+    clinic: Clinic, sections: dict[str, dict[str, object]]
+) -> None:
     clinic.add(clinic.file(records(100)))
     params = clinic.params(**sections)
     before = handles.public_facts(clinic.root, params)
@@ -88,7 +95,10 @@ def test_meta_says_the_same_for_records_of_other_values(clinic: Clinic) -> None:
 def test_folds_partition_the_records(clinic: Clinic) -> None:
     clinic.write_schema(PUBLIC)
     clinic.add(clinic.file(records(90)))
-    ages = [clinic.ingest(clinic.params(ingest={"folds": 4, "fold": fold}))["holdout"].x[:, 0] for fold in range(4)]
+    ages = [
+        clinic.ingest(clinic.params(ingest={"folds": 4, "fold": fold}))["holdout"].x[:, 0]
+        for fold in range(4)
+    ]
     assert sorted(np.rint(np.concatenate(ages) * 90).tolist()) == list(range(90))
 
 
@@ -141,7 +151,11 @@ def test_counts_go_to_the_owners_log_and_nowhere_else(clinic: Clinic) -> None:
     notes = [event for event in clinic.events if event["kind"] == "note"]
     assert notes[0]["counts"] == {"missing in 'age'": 1, "clipped in 'age'": 1}
     assert {event["kind"] for event in clinic.events} == {"note", "progress"}
-    assert all(set(event) == {"kind", "label", "done", "total"} for event in clinic.events if event["kind"] == "progress")
+    assert all(
+        set(event) == {"kind", "label", "done", "total"}
+        for event in clinic.events
+        if event["kind"] == "progress"
+    )
 
 
 def test_one_class_in_the_data_is_the_owners_business(clinic: Clinic) -> None:

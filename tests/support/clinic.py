@@ -11,13 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stages.boundary import handles, intake
-from stages.boundary.home import Project, project
-from stages.boundary.keys import Keyring
-from stages.boundary.room import Room
-from stages.boundary.seal import FILES, SealedReader, seal_contexts
-from stages.models.encoding import Encoded, unpack
-from stages.params import Params
+from airlock.inside.room import Room
+from airlock.inside.sealed import FILES, SealedReader, seal_contexts
+from airlock.owner import add, registry
+from airlock.owner.home import Project, project
+from airlock.owner.keys import Keyring
+from airlock.params import Params
+from airlock.records import handles
+from airlock.records.encoding import Encoded, unpack
 from stages.sensitive import ingest
 
 SCHEMA = """name: clinic
@@ -59,8 +60,8 @@ class Clinic:
         pq.write_table(table, path)
         return path
 
-    def add(self, path: Path, **options: Any) -> intake.Added:
-        return intake.add(self.home, self.root, path, **{"name": "clinic", **options})
+    def add(self, path: Path, **options: Any) -> add.Added:
+        return add.add(self.home, self.root, path, **{"name": "clinic", **options})
 
     def params(self, **sections: Any) -> Params:
         return Params.model_validate({"dataset": "clinic", **sections})
@@ -68,10 +69,13 @@ class Clinic:
     def ingest(self, params: Params, *, generation: int = 1) -> dict[str, Encoded]:
         """Run the stage in this process and open what it sealed, by role."""
         keyring, facts = Keyring.load(self.home), handles.public_facts(self.root, params)
-        keys = {f"seal:{role}": keyring.seal_key(context) for role, context in seal_contexts(facts, generation=generation).items()}
+        keys = {
+            f"seal:{role}": keyring.seal_key(context)
+            for role, context in seal_contexts(facts, generation=generation).items()
+        }
         declared = (f"data/schemas/{params.dataset}.yaml", f"data/handles/{params.dataset}", "data/sealed")
         found = handles.of(self.root, params.dataset)
-        raw = {f"raw:{role}": handles.check(self.home, keyring, handle) for role, handle in found.items()}
+        raw = {f"raw:{role}": registry.check(self.home, keyring, handle) for role, handle in found.items()}
         room = Room(
             "ingest",
             params,

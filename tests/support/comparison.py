@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stages.params import Params
-from stages.privacy.plan import Facts
+from airlock.params import Params
+from airlock.privacy.plan import Facts
 
 KEY = bytes(range(32))
 
@@ -34,11 +34,15 @@ def batches(records: np.ndarray, labels: np.ndarray, rows: int = 64) -> list[pa.
     flat = records.reshape(len(records), -1)
     x: Any
     if records.dtype == np.uint8:
-        x = pa.FixedSizeBinaryArray.from_buffers(pa.binary(flat.shape[1]), len(flat), [None, pa.py_buffer(flat.tobytes())])
+        x = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(flat.shape[1]), len(flat), [None, pa.py_buffer(flat.tobytes())]
+        )
     else:
         x = pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), flat.shape[1])
     valid = (labels >= 0).astype(np.uint8)
-    batch = pa.RecordBatch.from_arrays([x, pa.array(labels.astype(np.int32)), pa.array(valid)], names=["x", "y", "valid"])
+    batch = pa.RecordBatch.from_arrays(
+        [x, pa.array(labels.astype(np.int32)), pa.array(valid)], names=["x", "y", "valid"]
+    )
     return [batch.slice(start, rows) for start in range(0, len(records), rows)]
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import yaml
 
-from stages.boundary import manifest, receipts
-from stages.boundary.canonical import md5_path, sha256_path, walk
-from stages.boundary.keys import Signer
-from stages.boundary.ledger import chain
-from stages.bundle import CRATE, INDEX, LEDGER, attestations, check, container, crate, extract, index
-from stages.bundle.contents import Contents
+from airlock.bundle import CRATE, INDEX, LEDGER, attestations, check, container, crate, extract, index
+from airlock.bundle.contents import Contents
+from airlock.evidence import receipts
+from airlock.inside import manifest
+from airlock.inside.digests import md5_path, sha256_path, walk
+from airlock.ledger import chain
+from airlock.owner.keys import Signer
 
 Edit = Callable[[Path], None]
 
@@ -28,7 +29,11 @@ def forge(bundle: Path, target: Path, signer: Signer, edit: Edit, *, deep: bool 
     edit(folder)
     if deep:
         _sign_all(folder, signer, facts)
-    index.write(folder, {name: facts[name] for name in ("project", "commit", "committed", "airlock", "populations")}, signer)
+    index.write(
+        folder,
+        {name: facts[name] for name in ("project", "commit", "committed", "airlock", "populations")},
+        signer,
+    )
     container.pack(folder, target)
     return target
 
@@ -68,16 +73,24 @@ def lock(folder: Path) -> None:
 def _sign_all(folder: Path, signer: Signer, facts: dict[str, Any]) -> None:
     for file in sorted(folder.glob("data/released/*/release.json")):
         files = {name: sha256_path(path) for name, path in walk(file.parent) if name != manifest.NAME}
-        edit_json(str(file.relative_to(folder)), lambda document, files=files: document.update(files=files))(folder)
+        edit_json(str(file.relative_to(folder)), lambda document, files=files: document.update(files=files))(
+            folder
+        )
     lock(folder)
     heads = _relink(folder)
     for file in sorted(folder.glob("receipts/*/*.json")):
-        body = {name: value for name, value in json.loads(file.read_text())["body"].items() if name not in ("version", "key")}
+        body = {
+            name: value
+            for name, value in json.loads(file.read_text())["body"].items()
+            if name not in ("version", "key")
+        }
         file.unlink()
         receipts.write(folder, _refresh(body, folder, heads), signer)
     contents = Contents(folder)
     for receipt in contents.witnesses.values():
-        (folder / check.attestation_path(receipt)).write_text(attestations.sign(attestations.statement(receipt, folder), signer))
+        (folder / check.attestation_path(receipt)).write_text(
+            attestations.sign(attestations.statement(receipt, folder), signer)
+        )
     for stale in (INDEX, CRATE):
         (folder / stale).unlink()
     (folder / CRATE).write_text(json.dumps(crate.describe(contents, facts)))
@@ -98,14 +111,29 @@ def _refresh(body: dict[str, Any], folder: Path, heads: dict[int, str]) -> dict[
 
 def _relink(folder: Path) -> dict[int, str]:
     """Commit the present manifests, and link the chain anew."""
-    digests = {manifest.load(file.parent).release_id: manifest.digest(file.parent) for file in folder.glob("data/released/*/release.json")}
+    digests = {
+        manifest.load(file.parent).release_id: manifest.digest(file.parent)
+        for file in folder.glob("data/released/*/release.json")
+    }
     heads: dict[int, str] = {}
     for path in sorted((folder / LEDGER).glob("*.json")):
         old, new = extract.read(path), []
         for entry in old.entries:
-            details = {**entry.details, "manifest": digests[entry.release_id]} if entry.kind == "commit" else entry.details
+            details = (
+                {**entry.details, "manifest": digests[entry.release_id]}
+                if entry.kind == "commit"
+                else entry.details
+            )
             last = new[-1] if new else None
-            new.append(chain.link(last, entry.kind, population=entry.population, release_id=entry.release_id, details=details))
+            new.append(
+                chain.link(
+                    last,
+                    entry.kind,
+                    population=entry.population,
+                    release_id=entry.release_id,
+                    details=details,
+                )
+            )
         extract.write(extract.Extract(old.scratch, tuple(new)), path)
         heads |= {entry.sequence: entry.hash for entry in new}
     return heads

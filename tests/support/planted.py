@@ -54,7 +54,12 @@ class Search:
 
     def below(self, *folders: Path) -> list[str]:
         """Files in which a needle stands."""
-        files = [path for folder in folders for path in ([folder] if folder.is_file() else sorted(folder.rglob("*"))) if path.is_file()]
+        files = [
+            path
+            for folder in folders
+            for path in ([folder] if folder.is_file() else sorted(folder.rglob("*")))
+            if path.is_file()
+        ]
         return [str(path) for path in files if any(self._in(layer) for layer in layers(path.read_bytes()))]
 
     def _in(self, data: bytes) -> bool:
@@ -92,5 +97,9 @@ def _arrow(data: bytes) -> bytes:
 
 def _plain(table: pa.Table) -> bytes:
     return b"".join(
-        bytes(buffer) for column in table.columns for chunk in column.chunks for buffer in chunk.buffers() if buffer is not None
+        bytes(buffer)
+        for column in table.columns
+        for chunk in column.chunks
+        for buffer in chunk.buffers()
+        if buffer is not None
     )

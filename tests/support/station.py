@@ -46,7 +46,12 @@ class Station:
         self.workers: list[server.Process] = []
         self.start()
         setup = subprocess.run(
-            [sys.executable, "-m", "flows.setup"], cwd=root, env=self.environment, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "flows.setup"],
+            cwd=root,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert setup.returncode == 0, setup.stderr
 
@@ -55,7 +60,9 @@ class Station:
 
     def work(self, pool: str, **environment: str) -> None:
         log = self.folder / f"{pool}.log"
-        self.workers.append(server.start_worker(pool, self.environment | environment, cwd=self.folder, log=log))
+        self.workers.append(
+            server.start_worker(pool, self.environment | environment, cwd=self.folder, log=log)
+        )
 
     def stop(self) -> None:
         for process in (*self.workers, self.server):
@@ -82,14 +89,18 @@ class Station:
     def run(self, name: str, **parameters: Any) -> str:
         """Ask for a run, as `prefect deployment run` does."""
         identity = self.deployment(name)["id"]
-        return str(self.call("POST", f"/deployments/{identity}/create_flow_run", {"parameters": parameters})["id"])
+        return str(
+            self.call("POST", f"/deployments/{identity}/create_flow_run", {"parameters": parameters})["id"]
+        )
 
     def state(self, run: str) -> dict[str, Any]:
         return dict(self.call("GET", f"/flow_runs/{run}")["state"])
 
     def end(self, run: str) -> dict[str, Any]:
         """The final state of a run."""
-        wait_for(lambda: self.state(run)["type"] in FINAL, f"flow run {run} ends; worker says:\n{self.words()}")
+        wait_for(
+            lambda: self.state(run)["type"] in FINAL, f"flow run {run} ends; worker says:\n{self.words()}"
+        )
         return self.state(run)
 
     def tasks(self, run: str) -> list[dict[str, Any]]:
@@ -140,7 +151,9 @@ def processes_of(run: str) -> dict[int, str]:
     found = {}
     for folder in Path("/proc").iterdir():
         try:
-            if folder.name.isdigit() and f"PREFECT__FLOW_RUN_ID={run}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+            if folder.name.isdigit() and f"PREFECT__FLOW_RUN_ID={run}".encode() in (
+                folder / "environ"
+            ).read_bytes().split(b"\0"):
                 found[int(folder.name)] = command_of(int(folder.name))
         except OSError:
             continue  # it has ended meanwhile, or is not ours

@@ -1,0 +1,204 @@
+"""Run the stages of a bundle again: the open ones anywhere, the release stages where keys and sealed records are.
+
+The bundle's own code runs behind the wall only, like any stage's. Outside of it everything is done by the installed Airlock.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airlock.bundle import comparison
+from airlock.bundle.contents import Contents
+from airlock.bundle.sources import Cache
+from airlock.errors import BundleError, InputError
+from airlock.evidence.audit import audit_tree
+from airlock.evidence.page import page_facts
+from airlock.ledger.accounts import read_book
+from airlock.ledger.totals import spent
+from airlock.owner.checks import budget_of
+from airlock.owner.home import Project
+from airlock.run.code import INSIDE, MODULES, STAGES, TOOL, Code
+from airlock.run.machine import platform_facts
+from airlock.run.outs import publish
+from airlock.run.recompute import Remake
+from airlock.run.stage import Run
+
+IDENTICAL, CLOSE, DIFFERENT = "bit-identical", "within tolerance", "different"
+# Bundles made before `airlock` and `stages` were two packages.
+FIRST_ENTRY = "stages.boundary.enter"
+FIRST_MODULES = {**MODULES, "release": "stages.release.release", "report": "stages.open.report"}
+NOTHING = "it released nothing"
+PAGE = "identical but for budget and boundary of its time"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How a stage's second run compares with the first one.
+
+    Attributes:
+        stage: its name.
+        verdict: how close the outs are, the farthest one counting.
+        alike: the machine is of the kind that the first run was on.
+        out: the out that is farthest off, where one is.
+    """
+
+    stage: str
+    verdict: str
+    alike: bool
+    out: str = ""
+
+    @property
+    def problem(self) -> str:
+        """Why this is not agreement, or nothing."""
+        if self.verdict == DIFFERENT or (self.alike and self.verdict == CLOSE):
+            machine = "the same kind of machine" if self.alike else "another kind of machine"
+            return f"stage '{self.stage}' run again on {machine} made another '{self.out}' ({self.verdict})"
+        return ""
+
+
+class Again(Run):
+    """An open stage in a bundle's folder, without signing anything."""
+
+    def __init__(self, name: str, *, told: Mapping[str, Any], **given: Any) -> None:
+        super().__init__(name, **given)
+        self._told = told
+
+    def again(self) -> None:
+        """Replace the stage's outs by what it makes now."""
+        with self._folders() as (staging, scratch):
+            self._open(staging, scratch)
+            publish(staging, self.stage.outs, self.workspace)
+
+    def _public_facts(self) -> Mapping[str, Any]:
+        return self._told if self.stage.name == "report" else {}
+
+
+def code_of(contents: Contents, facts: Mapping[str, Any]) -> Code:
+    """The bundle's own code. bundle.json says where it starts; those of the first format did not need to.
+
+    Raises:
+        BundleError: what it names is no module.
+    """
+    entry, modules = str(facts.get("entry", FIRST_ENTRY)), dict(facts.get("modules", FIRST_MODULES))
+    if not all(
+        re.fullmatch(r"(airlock|stages)(\.[a-z_]+)+", str(name)) for name in (entry, *modules.values())
+    ):
+        raise BundleError("bundle.json names code that is not in the bundle")
+    granted = tuple(path for path in (contents.root / TOOL.name, contents.root / STAGES) if path.is_dir())
+    return Code(entry, (contents.root,), granted, modules)
+
+
+def use_own_code(contents: Contents, workspace: Path) -> None:
+    """Put the installed tool's code and the stages of `workspace` in place of the bundle's.
+
+    Raises:
+        InputError: there are no stages there.
+    """
+    if not (workspace / STAGES).is_dir():
+        raise InputError(
+            f"there is no folder '{STAGES}' here: run from an Airlock workspace, or leave --own-code out"
+        )
+    for name in (STAGES, TOOL.name):
+        shutil.rmtree(contents.root / name, ignore_errors=True)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(workspace / STAGES, contents.root / STAGES, ignore=ignored)
+    for name in INSIDE:
+        source, target = TOOL / name, contents.root / TOOL.name / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(source, target, ignore=ignored) if source.is_dir() else shutil.copyfile(
+            source, target
+        )
+
+
+def rerun(contents: Contents, code: Code, aside: Path) -> Iterator[Agreement]:
+    """Run every open stage again from the releases, each on what the ones before it made now.
+
+    Args:
+        contents: an unpacked and checked bundle; its open outs are replaced.
+        code: what runs behind the wall.
+        aside: an empty folder for the bundled outs, and for a home of its own.
+    """
+    told = page_facts(audit_tree(contents.tree).stages, contents.graph, _budget(contents))
+    home = Project("verify", aside / "home")
+    home.folder.mkdir(mode=0o700, parents=True)
+    chosen = contents.stages("open")
+    platforms = {stage.name: contents.witnesses[stage.name].body.get("platform") for stage in chosen}
+    for stage in chosen:
+        for out in stage.outs:
+            (aside / out).parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(contents.root / out, aside / out)
+    for stage in chosen:
+        with _threads(platforms[stage.name]):
+            Again(stage.name, workspace=contents.root, home=home, code=code, told=told).again()
+            alike = platform_facts() == platforms[stage.name]
+        yield _compare(stage.name, stage.outs, contents.root, aside, alike)
+
+
+def _budget(contents: Contents) -> dict[str, Any] | None:
+    """The population's total as the bundled ledger has it."""
+    for scratch, extract in contents.extracts.items():
+        book = read_book(extract.visible)
+        for population in book.populations:
+            return budget_of(spent(book.account(population)), scratch=scratch)
+    return None
+
+
+@contextmanager
+def _threads(platform: Mapping[str, Any] | None) -> Iterator[None]:
+    """As many threads as the first run had: the order of floating-point sums depends on it."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    if platform:
+        os.environ["OMP_NUM_THREADS"] = str(platform["threads"])
+    try:
+        yield
+    finally:
+        os.environ.pop("OMP_NUM_THREADS", None)
+        if before is not None:
+            os.environ["OMP_NUM_THREADS"] = before
+
+
+def _compare(name: str, outs: tuple[str, ...], made: Path, first: Path, alike: bool) -> Agreement:
+    verdict, farthest = IDENTICAL, ""
+    for out in outs:
+        if comparison.identical(first / out, made / out):
+            continue
+        if name == "report":
+            # On another kind of machine the page quotes hashes and figures that may differ, each compared at its own stage.
+            same = comparison.same_page(first / out, made / out) or not alike
+            return Agreement(name, PAGE if same else DIFFERENT, alike, out)
+        if not comparison.close(first / out, made / out):
+            return Agreement(name, DIFFERENT, alike, out)
+        verdict, farthest = CLOSE, out
+    return Agreement(name, verdict, alike, farthest)
+
+
+def remake(contents: Contents, code: Code, workspace: Path, home: Project) -> Iterator[Agreement]:
+    """Make every release again from the sealed records of the owner's workspace. Nothing is charged.
+
+    Raises:
+        InputError: the sealed records of the bundle's commit are not in the DVC cache.
+    """
+    _bring_records(contents, workspace)
+    for stage in contents.stages("release"):
+        signed = contents.witnesses[stage.name].body["outs"]
+        run = Remake(stage.name, workspace=contents.root, home=home, code=code)
+        ids = {out: contents.releases[out].release_id for out in stage.outs if out in contents.releases}
+        found = run.again(ids, lambda out, digest, signed=signed: digest == signed[out]["sha256"])  # type: ignore[misc]
+        wrong = [out for out, same in found.items() if not same]
+        verdict = DIFFERENT if wrong else IDENTICAL if found else NOTHING
+        yield Agreement(stage.name, verdict, True, wrong[0] if wrong else "")
+
+
+def _bring_records(contents: Contents, workspace: Path) -> None:
+    cache = Cache(workspace)
+    for locked in contents.lock.values():
+        for item in locked.get("outs", []):
+            if contents.graph.label(item["path"]) == "sealed":
+                cache.write(item, contents.root / item["path"], remote="sealed")

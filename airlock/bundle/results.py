@@ -1,0 +1,89 @@
+"""The row of a paper's table that a bundle stands behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from airlock.bundle.contents import Contents
+from airlock.inside.manifest import Manifest
+from airlock.params import load_params
+
+RELEASE, EVALUATION = "data/released/release", "data/metrics/evaluate.json"
+HEADINGS = (
+    "data",
+    "mechanism",
+    "options",
+    "claimed ε",
+    "proven ε",
+    "δ",
+    "passes",
+    "accuracy",
+    "without privacy",
+    "records",
+    "commit",
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was released and how good the model is; None where nothing is known."""
+
+    data: str
+    mechanism: str
+    options: str
+    claimed: float | None
+    proven: float
+    delta: float
+    passes: int
+    accuracy: float | None
+    reference: float | None
+    records: int | None
+    commit: str
+
+    def cells(self) -> list[str]:
+        """As text, under `HEADINGS`."""
+        figures = [f"{value:.4f}" if value is not None else "-" for value in (self.accuracy, self.reference)]
+        claimed = f"{self.claimed:.4g}" if self.claimed is not None else "-"
+        promise = [claimed, f"{self.proven:.4g}", f"{self.delta:g}", str(self.passes)]
+        return [
+            self.data,
+            self.mechanism,
+            self.options,
+            *promise,
+            *figures,
+            str(self.records or "-"),
+            self.commit[:12],
+        ]
+
+
+def result(contents: Contents, commit: str) -> Result | None:
+    """The bundle's row, or None where no release was made."""
+    made: Manifest | None = contents.releases.get(RELEASE)
+    if made is None:
+        return None
+    file = contents.root / EVALUATION
+    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    params = load_params(contents.root / "params.yaml")
+    return Result(
+        data=params.dataset,
+        mechanism=made.mechanism,
+        options=", ".join(f"{name}: {value}" for name, value in sorted(params.release.options.items()))
+        or "-",
+        claimed=made.claimed.epsilon if made.claimed else None,
+        proven=made.proven.epsilon,
+        delta=made.proven.delta,
+        passes=made.passes,
+        accuracy=found.get("accuracy"),
+        reference=found.get("reference_accuracy"),
+        records=found.get("records"),
+        commit=commit,
+    )
+
+
+def markdown(results: Iterable[Result]) -> str:
+    """The table as a paper's repository would show it."""
+    rows = [HEADINGS, ["---"] * len(HEADINGS), *(one.cells() for one in results)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)

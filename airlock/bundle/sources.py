@@ -1,0 +1,90 @@
+"""Where a bundle's files come from: blobs of a commit, and outs in the DVC cache under the hashes in that commit's dvc.lock."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from airlock.errors import InputError
+from airlock.inside.digests import md5_path
+
+
+def resolve(workspace: Path, rev: str) -> tuple[str, str]:
+    """Full name of a commit, and when it was made (ISO 8601, UTC).
+
+    Raises:
+        InputError: there is no such commit.
+    """
+    asked = ["git", "show", "-s", "--format=%H %ct", f"{rev}^{{commit}}"]
+    done = subprocess.run(asked, cwd=workspace, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise InputError(f"no commit '{rev}' here: name one that `git log` lists")
+    from datetime import UTC, datetime
+
+    name, seconds = done.stdout.split()
+    return name, datetime.fromtimestamp(int(seconds), UTC).isoformat()
+
+
+def write_blobs(workspace: Path, commit: str, paths: Iterable[str], folder: Path) -> None:
+    """Write files of a commit below `folder`, byte for byte as git has them."""
+    wanted = sorted(paths)
+    asked = "".join(f"{commit}:{path}\n" for path in wanted).encode()
+    done = subprocess.run(
+        ["git", "cat-file", "--batch"], cwd=workspace, input=asked, capture_output=True, check=True
+    )
+    place = 0
+    for path in wanted:
+        end = done.stdout.index(b"\n", place)
+        kind, size = done.stdout[place:end].split()[-2:]
+        if kind != b"blob":
+            raise InputError(f"'{path}' is not a file in commit {commit[:12]}: commit it and run again")
+        place = end + 1 + int(size) + 1
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(done.stdout[end + 1 : place - 1])
+
+
+class Cache:
+    """The DVC cache of a workspace."""
+
+    def __init__(self, workspace: Path) -> None:
+        from dvc.repo import Repo  # type: ignore[import-untyped]
+
+        self._store: Any = Repo(str(workspace)).cache.local
+
+    def write(self, item: Mapping[str, Any], target: Path, *, remote: str) -> None:
+        """Write one out, as dvc.lock names it, to `target`.
+
+        Raises:
+            InputError: it is not in the cache, or is damaged there.
+        """
+        digest = str(item["md5"])
+        missing = InputError(
+            f"'{item['path']}' of that commit is not in the DVC cache: run `dvc pull -r {remote}` with it checked out"
+        )
+        found = self._path(digest)
+        if not found.exists():
+            raise missing
+        if digest.endswith(".dir"):
+            for entry in json.loads(found.read_text()):
+                if not (part := self._path(entry["md5"])).exists():
+                    raise missing
+                _copy(part, target / entry["relpath"])
+        else:
+            _copy(found, target)
+        if md5_path(target) != digest:
+            raise InputError(
+                f"'{item['path']}' is damaged in the DVC cache: remove it there and run `dvc pull -r {remote}`"
+            )
+
+    def _path(self, digest: str) -> Path:
+        return Path(self._store.oid_to_path(digest))
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)

@@ -1,0 +1,141 @@
+"""`airlock verify`: check a bundle from its bytes to its results, in the order in which each step can be believed.
+
+It stops at the first step that finds something: what comes after would rest on it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from airlock.bundle import RUNS, books, check, comparison, container, index, rerun
+from airlock.bundle.contents import Contents
+from airlock.bundle.rerun import Agreement
+from airlock.bundle.results import result
+from airlock.bundle.verdict import Options, Verdict
+from airlock.errors import AirlockError, InputError, KeysError
+from airlock.owner.home import Project, project
+from airlock.owner.keys import Keyring
+from airlock.run.code import ENTRY, MODULES
+
+__all__ = ["Options", "Verdict", "verify"]
+
+Tell = Callable[[str, int, int], None]
+
+
+def verify(bundle: Path, options: Options, *, tell: Tell = lambda label, done, total: None) -> Verdict:
+    """Check `bundle`.
+
+    Raises:
+        InputError: there is no such file, or a newer Airlock made it.
+    """
+    verdict = Verdict()
+    with tempfile.TemporaryDirectory(prefix="airlock-verify-") as temporary:
+        root, aside = Path(temporary) / "bundle", Path(temporary) / "aside"
+        root.mkdir()
+        aside.mkdir()
+        tell("bytes and signature", 0, len(check.CHECKS) + 1)
+        found = _collect(lambda: _open(bundle, root, verdict, options), InputError)
+        verdict.note("bytes", "every byte is signed by the owner's key", found)
+        if runs := sorted((root / RUNS).glob("*.zip")):
+            _check_runs(runs, verdict, options, tell)
+        else:
+            _check_one(Contents(root), aside, verdict, options, tell)
+    return verdict
+
+
+def _check_runs(runs: list[Path], verdict: Verdict, options: Options, tell: Tell) -> None:
+    """Each bundle of a collection, all signed by the key that signed the collection."""
+    for run in runs:
+        if not verdict.problems:
+            verdict.take(run.stem, verify(run, replace(options, key=verdict.facts["key"]), tell=tell))
+
+
+def _check_one(contents: Contents, aside: Path, verdict: Verdict, options: Options, tell: Tell) -> None:
+    for done, (name, (problems, words)) in enumerate(check.CHECKS.items(), start=1):
+        if not verdict.problems:
+            tell(name, done, len(check.CHECKS) + 1)
+            verdict.note(name, words, _collect(lambda problems=problems: problems(contents)))  # type: ignore[misc]
+    if not verdict.problems:
+        verdict.guarantees = books.recompute(contents)
+        verdict.results = [row for row in (result(contents, str(verdict.facts["commit"])),) if row]
+        verdict.hidden = sum(
+            len(extract.entries) - len(extract.visible) for extract in contents.extracts.values()
+        )
+        _run_again(contents, aside, options, verdict, tell)
+
+
+def _open(bundle: Path, root: Path, verdict: Verdict, options: Options) -> Iterator[str]:
+    container.unpack(bundle, root)
+    facts = index.read(root)
+    verdict.facts = {name: value for name, value in facts.items() if name != "files"}
+    if options.key and options.key != facts["key"]:
+        yield f"the bundle is signed by the key {facts['key']}, not by {options.key}"
+    if not (root / RUNS).is_dir() and (problem := index.owner_problem(root, facts["key"])):
+        yield problem
+
+
+def _collect(problems: Callable[[], Iterable[str]], *questions: type[AirlockError]) -> list[str]:
+    """All problems of a step. What cannot even be read is one, however it fails: a stranger wrote it.
+
+    Args:
+        problems: the step.
+        questions: errors that say something about the question and nothing about the bundle.
+    """
+    try:
+        return list(problems())
+    except questions:
+        raise
+    except AirlockError as error:
+        return [str(error)]
+    except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+        return [
+            f"a document in the bundle is not of its form ({type(error).__name__}): `airlock bundle` did not write it so"
+        ]
+
+
+def _run_again(contents: Contents, aside: Path, options: Options, verdict: Verdict, tell: Tell) -> None:
+    code = rerun.code_of(contents, verdict.facts)
+    if options.own_code:
+        rerun.use_own_code(contents, options.own_code)
+        code = rerun.code_of(contents, {"entry": ENTRY, "modules": MODULES})
+    if options.records:
+        owner = _owner(options.records, verdict)
+        _compare(verdict, contents, "release", rerun.remake(contents, code, options.records, owner), tell)
+    if not options.quick and not verdict.problems:
+        _compare(verdict, contents, "open", rerun.rerun(contents, code, aside), tell)
+
+
+def _owner(workspace: Path, verdict: Verdict) -> Project:
+    """The owner's home; a stranger's code is never given the owner's keys, not even behind the wall."""
+    place = project(workspace)
+    if Keyring.load(place).signer.public_key.hex() != verdict.facts["key"]:
+        raise KeysError(
+            "--with-records checks your own bundles only: this one is signed by another key than this project's"
+        )
+    return place
+
+
+def _compare(
+    verdict: Verdict, contents: Contents, zone: str, agreements: Iterator[Agreement], tell: Tell
+) -> None:
+    names = [stage.name for stage in contents.stages(zone)]
+    for done, name in enumerate(names):
+        tell(f"{name} again", done, len(names))
+        try:
+            found = next(agreements)
+        except AirlockError as error:
+            if zone == "release" and isinstance(error, InputError):
+                raise  # keys or sealed records are not here: nothing is wrong with the bundle
+            # The log that a failed stage leaves is in a folder that is gone after this.
+            verdict.note(
+                f"{name} again",
+                "",
+                [f"stage '{name}' could not be run again: {str(error).split(': see the owner')[0]}"],
+            )
+            return
+        verdict.agreements.append(found)
+        where = "" if found.alike else f"; another kind of machine: {comparison.TOLERANCE}"
+        verdict.note(f"{name} again", found.verdict + where, [found.problem] if found.problem else [])

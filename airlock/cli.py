@@ -1,0 +1,68 @@
+"""The `airlock` command: argument parsing only. Each command's file is in airlock/commands and imports its work lazily."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+
+import typer
+from typer.exceptions import TyperException
+
+from airlock.errors import AirlockError
+
+COMMANDS = (
+    *("init", "add", "data", "run", "audit", "budget", "attack", "compare", "predict", "report"),
+    *("bundle", "verify", "keys", "doctor", "worker"),
+)
+
+app = typer.Typer(
+    name="airlock",
+    help="Train models on sensitive records without letting the training code near them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    epilog="Example: airlock data fetch wdbc && dvc repro && airlock audit",
+)
+
+
+@app.callback()
+def options(debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error.")) -> None:
+    """Options that every command takes."""
+
+
+def _register() -> None:
+    for name in COMMANDS:
+        module = importlib.import_module(f"airlock.commands.{name}")
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=name)
+        else:
+            app.command(name)(module.command)
+
+
+def main() -> None:
+    """Run the command; a known error becomes one line and its exit code."""
+    debug = "--debug" in sys.argv
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    try:
+        _register()
+        sys.exit(app(arguments, standalone_mode=False) or 0)
+    except AirlockError as error:
+        _fail(str(error), error.exit_code, debug)
+    except TyperException as error:
+        _fail(f"{_words(error)} (see `airlock --help`)", 2, debug)
+    except (typer.Abort, KeyboardInterrupt):
+        _fail("stopped", 130, debug)
+
+
+def _words(error: TyperException) -> str:
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    return " ".join(str(message).split()).rstrip(".")
+
+
+def _fail(message: str, code: int, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    sys.stderr.write(f"airlock: {message}\n")
+    sys.exit(code)

@@ -1,0 +1,61 @@
+"""`airlock add`: tell Airlock where records are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+
+def command(
+    place: str = typer.Argument(
+        help="A CSV or Parquet file, a folder of Parquet parts, or an address of either (s3://, gs://, https://). It stays where it is."
+    ),
+    name: str = typer.Option(
+        ..., "--name", help="The population: whose records these are. Its budget belongs to this name."
+    ),
+    holdout: bool = typer.Option(False, "--holdout", help="The file is a test set beside the records."),
+    public: bool = typer.Option(
+        False, "--public", help="With --holdout: declare that every record in it is public."
+    ),
+    epsilon: float | None = typer.Option(
+        None, "--epsilon", help="Set the population's cap at once; with --delta."
+    ),
+    delta: float | None = typer.Option(
+        None, "--delta", help="Set the population's cap at once; with --epsilon."
+    ),
+) -> None:
+    """Take note of raw records: count them, fingerprint them with a key, open their population's account.
+
+    Example: airlock add patients.csv --name clinic --epsilon 3 --delta 1e-5
+    """
+    from rich.console import Console
+
+    from airlock.errors import InputError
+    from airlock.owner.add import Cap, add
+    from airlock.owner.home import project
+    from airlock.records.handles import Role
+
+    if holdout != public:
+        raise InputError(
+            "a holdout is a file that may be shown to anyone: say so with --holdout --public, or leave both out "
+            "(a private holdout is a split: evaluate.holdout: private)"
+        )
+    if (epsilon is None) != (delta is None):
+        raise InputError("a cap needs both --epsilon and --delta")
+    cap = Cap(epsilon, delta) if epsilon is not None and delta is not None else None
+    role: Role = "holdout" if holdout else "records"
+    with Console(stderr=True).status("reading") as status:
+        told = lambda done, total: status.update(f"fetching part {min(done + 1, total)} of {total}")  # noqa: E731
+        done = add(project(Path.cwd()), Path.cwd(), place, name=name, role=role, cap=cap, told=told)
+    handle = done.handle
+    typer.echo(
+        f"{name}: {handle.n:,} {'public holdout records' if holdout else 'records'} {'added' if done.changed else 'unchanged'}"
+    )
+    typer.echo(
+        f"  handle data/handles/{name}/{handle.role}.json: commit it with git; the file itself stays where it is"
+    )
+    if not done.has_cap:
+        typer.echo(
+            f"  nothing may be released before you say how much: airlock budget set {name} --epsilon 1 --delta 1e-5 --why REASON"
+        )

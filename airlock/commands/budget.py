@@ -1,0 +1,298 @@
+"""`airlock budget`: what was spent, what is left, what a release would cost, and whether the books are whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from airlock.ledger import Entry, Ledger, Spent
+    from airlock.run.budget import Point, Price
+
+app = typer.Typer(
+    help="Show, plan, set and verify what releases may cost.\n\nExample: airlock budget plan",
+    no_args_is_help=True,
+)
+
+JSON = typer.Option(False, "--json", help="Print JSON.")
+
+
+@app.command()
+def show(
+    population: str = typer.Argument(None, help="One population; all by default."), as_json: bool = JSON
+) -> None:
+    """Show what each population has spent and what is left, by mechanism.
+
+    Example: airlock budget show clinic
+    """
+    from rich.console import Console
+
+    from airlock.owner.home import project
+    from airlock.run import budget
+
+    home, workspace = project(Path.cwd()), Path.cwd()
+    console = Console(highlight=False, soft_wrap=True)
+    with Console(stderr=True).status("adding up"):
+        if population:
+            ledger = budget.ledger_of(home, workspace, population)
+            found = [(ledger, [ledger.spent(population)])]
+        else:
+            books = budget.ledgers(home, workspace).values()
+            found = [(ledger, [ledger.spent(name) for name in ledger.populations()]) for ledger in books]
+    if as_json:
+        _echo({"ledgers": [_ledger_json(ledger, spent) for ledger, spent in found]})
+        return
+    for ledger, accounts in found:
+        _show_ledger(console, ledger, accounts)
+
+
+@app.command()
+def plan(
+    sweep: list[str] = typer.Option(
+        [], "--sweep", help="KEY=VALUE,VALUE,...: price every value; may be given more than once."
+    ),
+    as_json: bool = JSON,
+) -> None:
+    """Price what params.yaml would release, before any record is read. Exit 1 if it does not fit.
+
+    Example: airlock budget plan --sweep release.epsilon=0.1,0.5,1
+    """
+    from airlock.errors import BudgetRefused
+    from airlock.owner.home import project
+    from airlock.params import load_params
+    from airlock.run import budget
+
+    points = budget.price(project(Path.cwd()), Path.cwd(), load_params(), budget.read_sweep(sweep))
+    refusal = next((point.objection for point in points if point.objection), None)
+    if as_json:
+        _echo({"fits": refusal is None, "points": [_point_json(point) for point in points]})
+        raise typer.Exit(1 if refusal else 0)
+    _show_plan(points)
+    if refusal:
+        raise BudgetRefused(refusal)
+
+
+@app.command("set")
+def set_cap(
+    population: str = typer.Argument(help="Whose budget."),
+    epsilon: float = typer.Option(..., "--epsilon", help="The most that all releases together may spend."),
+    delta: float = typer.Option(..., "--delta", help="At which delta totals are taken; far below 1/n."),
+    why: str = typer.Option(..., "--why", help="The reason, kept in the ledger."),
+    who: str = typer.Option(None, "--who", help="Who decided; your login name by default."),
+) -> None:
+    """Set the cap of a population. Only the owner does this; who, when and why stay in the ledger.
+
+    Example: airlock budget set clinic --epsilon 3 --delta 1e-6 --why "ethics board, 12 May"
+    """
+    import getpass
+
+    from airlock.owner.home import project
+    from airlock.run import budget
+
+    ledger = budget.ledger_of(project(Path.cwd()), Path.cwd(), population)
+    ledger.set_cap(population, epsilon, delta, who=who or getpass.getuser(), why=why)
+    spent = ledger.spent(population)
+    typer.echo(
+        f"{population}: the cap is epsilon {epsilon:g} at delta {delta:g}; {_number(spent.epsilon)} of it is spent"
+    )
+
+
+@app.command()
+def history(
+    population: str = typer.Argument(None, help="One population; all by default."), as_json: bool = JSON
+) -> None:
+    """List every entry of the ledgers: caps, reservations, commits and disclosures.
+
+    Example: airlock budget history clinic
+    """
+    from airlock.owner.home import project
+    from airlock.run import budget
+
+    home, workspace = project(Path.cwd()), Path.cwd()
+    books = (
+        [budget.ledger_of(home, workspace, population)]
+        if population
+        else list(budget.ledgers(home, workspace).values())
+    )
+    listed = [(ledger.scratch, entry) for ledger in books for entry in ledger.history(population)]
+    if as_json:
+        _echo([_entry_json(scratch, entry) for scratch, entry in listed])
+    else:
+        _show_history(listed)
+
+
+@app.command()
+def verify() -> None:
+    """Check the chain of every ledger, and that the heads in signed receipts are in it. Exit 1 with one line per problem.
+
+    Example: airlock budget verify
+    """
+    from airlock.owner.home import project
+    from airlock.run import budget
+
+    problems = budget.problems(project(Path.cwd()), Path.cwd())
+    for problem in problems:
+        typer.echo(problem)
+    if problems:
+        raise typer.Exit(1)
+    typer.echo("every entry is in its place")
+
+
+def _show_ledger(console: Any, ledger: Ledger, accounts: list[Spent]) -> None:
+    console.print(
+        f"[bold]{'Scratch ledger (public data only)' if ledger.scratch else 'Ledger'}[/bold] {ledger}",
+        style="dim",
+    )
+    for spent in accounts:
+        _show_account(console, spent)
+    if not accounts:
+        console.print("  no population has a cap or a release yet")
+
+
+def _show_account(console: Any, spent: Spent) -> None:
+    if spent.cap_epsilon is None:
+        console.print(
+            f"  [bold]{spent.population}[/bold]: {_number(spent.epsilon)} spent at delta {spent.delta:g}, no cap"
+        )
+    else:
+        figures = f"{_number(spent.epsilon)} spent of {spent.cap_epsilon:g} at delta {spent.delta:g}, {_number(spent.left or 0)} left"
+        console.print(f"  [bold]{spent.population}[/bold] {_bar(spent.epsilon, spent.cap_epsilon)} {figures}")
+        console.print(
+            f"    one more release of up to epsilon {_number(spent.largest or 0)} fits (composition is not addition)"
+        )
+    for mechanism, epsilon in spent.mechanisms.items():
+        console.print(f"    {mechanism}: {_number(epsilon)} by itself")
+    if spent.disclosures:
+        console.print(
+            f"    public data disclosed {spent.disclosures} time{'s' if spent.disclosures > 1 else ''}, not counted"
+        )
+    for release in spent.reserved:
+        words = f"{release.release_id[:12]} ({release.mechanism}, {release.at})"
+        console.print(f"    [yellow]reserved, not committed: crashed or running[/yellow] {words}")
+
+
+def _bar(spent: float, cap: float, width: int = 30) -> str:
+    full = width if spent >= cap else int(width * spent / cap)
+    colour = "red" if full == width else "yellow" if full > 0.8 * width else "green"
+    return f"[{colour}]{'━' * full}[/{colour}][dim]{'─' * (width - full)}[/dim]"
+
+
+def _show_plan(points: list[Point]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    account, before = points[0].quote.account, points[0].quote.before
+    cap = f"of {account.cap.epsilon:g} " if account.cap else "(no cap) "
+    table = Table(
+        title=f"{account.population}: {_number(before)} {cap}spent at delta {points[0].quote.delta:g}",
+        title_justify="left",
+        box=None,
+    )
+    for heading in (
+        *(["setting"] if points[0].settings else []),
+        "release",
+        "mechanism",
+        "passes",
+        "epsilon",
+        "total",
+        "fits",
+    ):
+        table.add_column(heading, no_wrap=True)
+    free = {
+        Path(price.out).name: None
+        for point in points
+        for price in point.prices
+        if price.status == "not charged"
+    }
+    for point in points:
+        cells = [
+            (Path(price.out).name, price.mechanism, str(price.passes), _cost(price)) for price in point.prices
+        ]
+        columns = [
+            "\n".join(column) for column in zip(*(cell for cell in cells if cell[0] not in free), strict=True)
+        ] or ["-"] * 4
+        setting = (
+            ["\n".join(f"{key}={value}" for key, value in point.settings.items())] if point.settings else []
+        )
+        table.add_row(*setting, *columns, _number(point.quote.together), "no" if point.objection else "yes")
+    console = Console(highlight=False)
+    console.print(table)
+    if free:
+        console.print(f"not charged: {', '.join(free)}")
+
+
+def _cost(price: Price) -> str:
+    return _number(price.epsilon) if price.epsilon is not None else f"{price.status}, free"
+
+
+def _show_history(listed: list[tuple[bool, Entry]]) -> None:
+    wide = max((len(entry.population) for _, entry in listed), default=0)
+    for scratch, entry in listed:
+        number, when = (
+            f"{'scratch ' if scratch else ''}{entry.sequence}",
+            entry.details["at"][:16].replace("T", " "),
+        )
+        typer.echo(
+            f"{number:>11}  {when}  {entry.kind:<10}  {entry.population:<{wide}}  {entry.release_id[:12]:<12}  {_words(entry)}"
+        )
+
+
+def _words(entry: Entry) -> str:
+    details = entry.details
+    match entry.kind:
+        case "cap":
+            return f"epsilon {details['epsilon']:g} at delta {details['delta']:g}, by {details['who']}: {details['why']}"
+        case "reserve" | "disclosure":
+            return f"{details['mechanism']}, passes {details['passes']}, {details['unit']}, {details['neighbours']}"
+        case "commit":
+            return f"release.json {details['manifest'][:12]}"
+    return ""
+
+
+def _ledger_json(ledger: Ledger, accounts: list[Spent]) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {"url": str(ledger), **ledger.receipt(), "populations": [asdict(spent) for spent in accounts]}
+
+
+def _point_json(point: Point) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    quote = point.quote
+    return {
+        "settings": dict(point.settings),
+        "releases": [asdict(price) for price in point.prices],
+        "population": quote.account.population,
+        "delta": quote.delta,
+        "cap_epsilon": quote.account.cap.epsilon if quote.account.cap else None,
+        "before": quote.before,
+        "together": quote.together,
+        "fits": point.objection is None,
+        "refusal": point.objection,
+    }
+
+
+def _entry_json(scratch: bool, entry: Entry) -> dict[str, Any]:
+    names = ("sequence", "kind", "population", "release_id", "previous", "hash")
+    return {"scratch": scratch, **{name: getattr(entry, name) for name in names}, "details": entry.details}
+
+
+def _echo(document: Any) -> None:
+    """Infinity is a word in JSON, as everywhere in Airlock."""
+    import json
+    import math
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(item) for item in value]
+        return "infinity" if isinstance(value, float) and math.isinf(value) else value
+
+    typer.echo(json.dumps(plain(document), indent=1))
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"

@@ -1,0 +1,63 @@
+"""`airlock keys`: back up, restore and rotate the keys of a project."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import typer
+
+app = typer.Typer(
+    help="Back up, restore and rotate this project's keys.\n\nExample: airlock keys backup clinic.keys",
+    no_args_is_help=True,
+)
+
+
+@app.command()
+def backup(file: Path = typer.Argument(help="Where to write the encrypted copy; must not exist.")) -> None:
+    """Write all keys to one file, encrypted with a passphrase (AIRLOCK_PASSPHRASE, or asked for).
+
+    Example: airlock keys backup clinic.keys
+    """
+    from airlock.owner import key_backup
+    from airlock.owner.home import project
+
+    key_backup.backup(project(Path.cwd()), file, _passphrase(confirm=True))
+    typer.echo(
+        f"keys written to {file}: keep it apart from the data, and the passphrase apart from it; back up the ledger too (docs/keys.md)"
+    )
+
+
+@app.command()
+def restore(file: Path = typer.Argument(help="A file that `airlock keys backup` wrote.")) -> None:
+    """Put backed-up keys in place. Keys that are here already are never overwritten by others.
+
+    Example: airlock keys restore clinic.keys
+    """
+    from airlock.owner import key_backup
+    from airlock.owner.home import project
+
+    generations = key_backup.restore(project(Path.cwd()), file, _passphrase(confirm=False))
+    typer.echo(
+        f"keys restored, {generations} generation{'s' * (generations > 1)}; raw files are found again by `airlock add`"
+    )
+
+
+@app.command()
+def rotate() -> None:
+    """Start a new key generation for seals and noise; older ones stay, to open what they sealed.
+
+    Example: airlock keys rotate
+    """
+    from airlock.owner import key_backup
+    from airlock.owner.home import project
+
+    generation = key_backup.rotate(project(Path.cwd()))
+    typer.echo(f"generation {generation} is in force: back up the keys again (airlock keys backup FILE)")
+    typer.echo("  sealed files keep their old key until they are made again: dvc repro --force ingest")
+
+
+def _passphrase(*, confirm: bool) -> str:
+    return os.environ.get("AIRLOCK_PASSPHRASE") or typer.prompt(
+        "Passphrase", hide_input=True, confirmation_prompt=confirm
+    )

@@ -1,0 +1,46 @@
+"""`airlock run`: one stage of dvc.yaml, behind the wall."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+
+def command(stage: str = typer.Argument(help="Name of a stage in dvc.yaml.")) -> None:
+    """Run one stage confined to what it declares. DVC calls this; you rarely need to.
+
+    Example: airlock run train
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from airlock.run import die_with_parent
+    from airlock.run.stage import run_stage
+
+    die_with_parent.hold()
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+    )
+    progress = Progress(*columns, console=console, transient=True)
+    tasks: dict[str, Any] = {}
+
+    def listen(event: Mapping[str, Any]) -> None:
+        label = "".join(filter(str.isprintable, str(event["label"])))[:60]
+        if label not in tasks:
+            progress.start()
+            tasks[label] = progress.add_task(f"{stage}: {label}", total=float(event["total"]))
+        progress.update(tasks[label], completed=float(event["done"]))
+
+    try:
+        receipt = run_stage(stage, workspace=Path.cwd(), listen=listen)
+    finally:
+        if tasks:
+            progress.stop()
+    console.print(f"{stage}: done, receipt {receipt.relative_to(Path.cwd())}", highlight=False)

@@ -1,0 +1,130 @@
+"""docs/papers.md: the table of airlock/compare/comparison.py as a page, with one picture a data set. Nothing in it is written by hand."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from airlock.compare.comparison import HEADINGS, Row
+
+INTRODUCTION = """# The mechanisms side by side
+
+Made by `airlock compare --markdown docs/papers.md` from bench/results; do not edit.
+
+`claimed` is the paper's epsilon; `proven, pure` and `proven` (at `delta`) are what follows for the released bytes; `attacked` is a lower
+bound that `airlock attack` reached on the release or on a part of it, `by law` the same if the form of the noise, but not its size, is
+taken for granted; each holds with the confidence that bench/results/attacks.json states for it (95 % or more). ∞: nothing finite is
+proven. `error` is of autoencoders: the mean over test records of the squared error summed over pixels in [0, 1]
+(DP-MAC's paper may have halves of it: docs/errata/dp-mac.md).
+Pictures: accuracy against proven epsilon; on the dotted line those of which nothing finite is proven; crosses are the papers' figures, at
+the epsilon that they claim.
+"""
+COLOURS = (
+    "#1d5fae",
+    "#c2410c",
+    "#15803d",
+    "#7e22ce",
+    "#b91c1c",
+    "#0e7490",
+    "#a16207",
+    "#be185d",
+    "#4d7c0f",
+    "#334155",
+)
+MARKS = "osD^vP*X<>"
+CROWDED = 2
+
+
+def page(rows: list[Row], folder: str) -> str:
+    """The page; `folder` is where its pictures are, seen from it."""
+    lines = [INTRODUCTION]
+    for place, group in _by_place(rows).items():
+        lines += [f"## {place}", ""]
+        if len(_points(group)) >= CROWDED:
+            lines += [f"![Accuracy against proven epsilon, {place}]({folder}/{_file(place)})", ""]
+        lines += ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
+        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row.cells()) + " |" for row in group]
+        lines.append("")
+    reasons = sorted({(row.mechanism, row.reading, row.reason) for row in rows if row.reason})
+    lines += ["## Where nothing finite is proven", ""] if reasons else []
+    lines += [f"- {name} ({reading}): {reason}." for name, reading, reason in reasons]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def draw_all(rows: list[Row], folder: Path) -> None:
+    """One SVG a data set; the same rows give the same bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for place, group in _by_place(rows).items():
+        if len(_points(group)) >= CROWDED:
+            draw(place, group, folder / _file(place))
+
+
+def draw(place: str, rows: list[Row], target: Path) -> None:
+    """Accuracy against proven epsilon, a colour a mechanism."""
+    figure, axes = canvas()
+    finite = [row.proven for row in _points(rows) if row.proven is not None and math.isfinite(row.proven)]
+    beyond = 4 * max([*finite, *(row.claimed or 0.0 for row in rows), 1.0])
+    names = sorted({row.mechanism for row in _points(rows)})
+    for index, name in enumerate(names):
+        own = [row for row in _points(rows) if row.mechanism == name]
+        look = {
+            "color": COLOURS[index % len(COLOURS)],
+            "marker": MARKS[index % len(MARKS)],
+            "linestyle": "none",
+        }
+        places = [beyond if row.proven is None or math.isinf(row.proven) else row.proven for row in own]
+        axes.plot(places, [row.accuracy for row in own], label=name, alpha=0.85, **look)
+        papers = [
+            (row.claimed or row.epsilon, row.paper_accuracy) for row in own if row.paper_accuracy is not None
+        ]
+        if papers:
+            axes.plot(*zip(*sorted(set(papers)), strict=True), "x", color=look["color"], markersize=9)
+    axes.axvline(beyond, color="#94a3b8", linestyle=":", linewidth=1)
+    axes.set(
+        xscale="log",
+        xlabel="proven epsilon (right edge: nothing finite is proven)",
+        ylabel="accuracy",
+        title=place,
+    )
+    axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    keep(figure, target)
+
+
+def canvas() -> tuple[Any, Any]:
+    """An empty picture whose bytes do not depend on the machine or the day."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams.update({"svg.hashsalt": "airlock", "svg.fonttype": "none", "font.size": 10})
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
+    axes.grid(alpha=0.3)
+    return figure, axes
+
+
+def keep(figure: Any, target: Path) -> None:
+    """Write the picture and let go of it."""
+    import matplotlib.pyplot as plt
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(target, format="svg", metadata={"Date": None, "Creator": None})
+    plt.close(figure)
+
+
+def _points(rows: list[Row]) -> list[Row]:
+    """The runs that have a place in the picture: an accuracy, and something that was asked for or proven."""
+    return [row for row in rows if row.accuracy is not None and row.proven is not None]
+
+
+def _by_place(rows: list[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row.place].append(row)
+    return dict(sorted(found.items()))
+
+
+def _file(place: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in place).strip("-") + ".svg"

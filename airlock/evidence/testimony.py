@@ -1,0 +1,102 @@
+"""What a receipt says about one run. Nothing in it depends on a record's value; times are rounded to the minute."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airlock.evidence.zones import RECORDS
+from airlock.inside.digests import md5_path, sha256_path
+from airlock.run.machine import platform_facts
+from airlock.wall.layers import LEFT_OPEN, MINIMUM, Layer
+
+if TYPE_CHECKING:
+    from airlock.run.stage import Run
+
+
+def describe(run: Run) -> dict[str, Any]:
+    """The body of a run's receipt, written after its outs were published."""
+    stage, workspace = run.stage, run.workspace
+    could = could_read(stage.reads(run.graph), run.layers)
+    return {
+        "stage": stage.name,
+        "zone": run.zone,
+        "when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ"),
+        "could_read": could,
+        "did_read": did_read(run),
+        "deps": {dep: _hashes(workspace / dep) for dep in stage.deps},
+        "outs": {out: _hashes(workspace / out) for out in stage.outs},
+        "raw": run.fingerprints,
+        "params": sha256_path(workspace / "params.yaml"),
+        "dvc_yaml": sha256_path(workspace / "dvc.yaml"),
+        "code": {"commit": _commit(workspace), "stages": sha256_path(workspace / "stages")},
+        "platform": platform_facts(),
+        "enforcement": {
+            "asked": run.params.boundary.enforcement,
+            "layers": sorted(run.layers),
+            "left_open": {str(layer): LEFT_OPEN[layer] for layer in sorted(set(Layer) - run.layers)},
+        },
+        "passes": 1
+        if run.zone == "sensitive"
+        else sum(order.plan.passes for order in run.orders if order.pending),
+        "releases": [_release(order, workspace) for order in run.orders if order.plan.mechanism != "none"],
+        "connection": run.connection.address if run.connection else None,
+        "ledger": run.ledger.receipt() if run.ledger else None,
+    }
+
+
+def could_read(labels: frozenset[str], layers: frozenset[Layer]) -> dict[str, bool]:
+    """What the wall let the stage read. Below the minimum of layers nothing held it back."""
+    held = layers >= MINIMUM
+    return {label: label in labels or not held for label in RECORDS}
+
+
+def did_read(run: Run) -> dict[str, Any]:
+    """Whether records were opened: yes, no, or unknown where nothing watched. Never "no" without a recorder."""
+    if run.outcome is None:
+        return {"records": "no", "recorder": "no code was run: replayed or not made"}
+    reads, recorder = run.outcome.reads, run.outcome.recorder
+    if reads is None:
+        return {"records": "unknown", "recorder": recorder}
+    sealed, raw = (
+        str(run.workspace / "data/sealed"),
+        [str(path) for path in run.watched() if path != run.workspace / "data/sealed"],
+    )
+    opened = {
+        "raw": any(_inside(path, raw) for path in reads),
+        "sealed": any(_inside(path, [sealed]) for path in reads),
+    }
+    return {"records": "yes" if any(opened.values()) else "no", "recorder": recorder, **opened}
+
+
+def _inside(path: str, folders: list[str]) -> bool:
+    return any(path == folder or path.startswith(folder + "/") for folder in folders)
+
+
+def _hashes(path: Path) -> dict[str, str]:
+    return {"sha256": sha256_path(path), "md5": md5_path(path)}
+
+
+def _release(order: Any, workspace: Path) -> Mapping[str, Any]:
+    claimed = order.plan.claimed
+    return {
+        "out": order.out,
+        "id": order.release_id,
+        "mechanism": order.plan.mechanism,
+        "manifest": sha256_path(workspace / order.out / "release.json"),
+        "passes": order.plan.passes,
+        "interactive": order.plan.interactive,
+        "replayed": order.status == "committed",
+        "proven": order.plan.proven.to_json(),
+        "claimed": claimed.to_json() if claimed else None,
+    }
+
+
+def _commit(workspace: Path) -> str:
+    found = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=workspace, capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip() or "none"

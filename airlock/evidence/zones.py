@@ -1,0 +1,271 @@
+"""Zones and taint: who may read what, worked out from dvc.yaml alone.
+
+`raw` -> (sensitive stage) -> `sealed` -> (release stage) -> `released` -> (open stage) -> `open`.
+A release stage is the only door. DVC ignores `meta`, so this module reads dvc.yaml itself.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import yaml
+
+from airlock.errors import BoundaryError, InputError
+
+Zone = Literal["sensitive", "release", "open"]
+ZONES = ("sensitive", "release", "open")
+LABEL_OF_ZONE = {"sensitive": "sealed", "release": "released", "open": "open"}
+FOLDER_OF_LABEL = {"raw": "data/raw", "sealed": "data/sealed", "released": "data/released"}
+RECORDS = ("raw", "sealed")
+# What a stage may depend on although no stage makes it: code, parameters, schemas, and handles in place of raw files.
+SOURCES = (
+    "airlock",
+    "stages",
+    "bench/results",
+    "data/handles",
+    "data/schemas",
+    "dvc.yaml",
+    "params.yaml",
+    "pyproject.toml",
+    "constraints.txt",
+)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of dvc.yaml. `outs` holds outs, metrics and plots alike."""
+
+    name: str
+    zone: str | None
+    command: str
+    deps: tuple[str, ...]
+    outs: tuple[str, ...]
+    remotes: Mapping[str, str | None]
+    module: str | None = None
+    description: str = ""
+    frozen: bool = False
+
+    def reads(self, graph: Graph) -> frozenset[str]:
+        """Labels of everything that the wall lets this stage read."""
+        labels = {graph.label(dep) for dep in self.deps}
+        return frozenset(labels | ({"raw"} if self.zone == "sensitive" else set()))
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The stages of one dvc.yaml, with the label of every path."""
+
+    stages: Mapping[str, Stage]
+
+    def __iter__(self) -> Iterator[Stage]:
+        return iter(self.stages.values())
+
+    def stage(self, name: str) -> Stage:
+        """The stage called `name`, or an error that lists the names there are."""
+        if name not in self.stages:
+            raise InputError(f"no stage '{name}' in dvc.yaml; stages: {', '.join(self.stages)}")
+        return self.stages[name]
+
+    def makers(self, path: str) -> list[Stage]:
+        """The stages with an out at, above or below `path`."""
+        return [stage for stage in self if any(overlaps(out, path) for out in stage.outs)]
+
+    def label(self, path: str) -> str:
+        """The most sensitive label that `path` can carry."""
+        labels = {LABEL_OF_ZONE.get(stage.zone or "", "sealed") for stage in self.makers(path)}
+        labels |= {label for label, folder in FOLDER_OF_LABEL.items() if overlaps(folder, path)}
+        for label in ("raw", "sealed", "released"):
+            if label in labels:
+                return label
+        return "open"
+
+
+def overlaps(left: str, right: str) -> bool:
+    """Whether one path is the other, or lies inside it."""
+    return (
+        "." in (left, right)
+        or left == right
+        or left.startswith(right.rstrip("/") + "/")
+        or right.startswith(left.rstrip("/") + "/")
+    )
+
+
+def parse(dvc_yaml: str, params_yaml: str, others: Mapping[str, str] | None = None) -> Graph:
+    """Read dvc.yaml, with `${...}` filled in from params.yaml.
+
+    Args:
+        dvc_yaml: text of the top folder's file.
+        params_yaml: text of params.yaml.
+        others: texts of dvc.yaml files further down, by path; what DVC would run is checked wherever it stands.
+
+    Raises:
+        BoundaryError: for what this check does not follow (foreach, matrix, vars, another working folder): what cannot
+            be checked does not run.
+    """
+    params = _load(params_yaml, "params.yaml")
+    stages: dict[str, Stage] = {}
+    for path, text in {"dvc.yaml": dvc_yaml, **(others or {})}.items():
+        document = _load(text, path)
+        if "vars" in document:
+            raise BoundaryError(
+                f"{path}: `vars` is not followed by the taint check: put the values into params.yaml"
+            )
+        for name, body in (document.get("stages") or {}).items():
+            _check_followed(path, name, body, stages)
+            stages[name] = _stage(name, _fill(body, params, name))
+    return Graph(stages)
+
+
+def _check_followed(path: str, name: str, body: Mapping[str, Any], known: Mapping[str, Stage]) -> None:
+    if "foreach" in body or "matrix" in body:
+        raise BoundaryError(
+            f"stage '{name}': foreach and matrix are not followed by the taint check: write the stages out"
+        )
+    if posixpath.normpath(posixpath.join(posixpath.dirname(path), str(body.get("wdir", ".")))) != ".":
+        raise BoundaryError(
+            f"stage '{name}' in {path} must work in the top folder: set its `wdir` so that it leads there"
+        )
+    if name in known:
+        raise BoundaryError(f"stage '{name}' in {path} has the name of another stage: choose another")
+
+
+def _load(text: str, source: str) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(text) or {}
+    except yaml.YAMLError:
+        raise BoundaryError(f"{source} is not valid YAML: mend the syntax") from None
+    if not isinstance(document, dict):
+        raise BoundaryError(f"{source} must be a mapping")
+    return document
+
+
+def _fill(value: Any, params: Mapping[str, Any], stage: str) -> Any:
+    if isinstance(value, dict):
+        return {_fill(key, params, stage): _fill(item, params, stage) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_fill(item, params, stage) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def lookup(match: re.Match[str]) -> str:
+        found: Any = params
+        for part in match[1].strip().split("."):
+            if not isinstance(found, dict) or part not in found:
+                raise BoundaryError(f"stage '{stage}': '{match[0]}' is not in params.yaml")
+            found = found[part]
+        return str(found)
+
+    return re.sub(r"\$\{([^}]*)\}", lookup, value)
+
+
+def _stage(name: str, body: Mapping[str, Any]) -> Stage:
+    outs: dict[str, str | None] = {}
+    for section in ("outs", "metrics", "plots"):
+        for entry in body.get(section) or []:
+            items = entry.items() if isinstance(entry, dict) else [(entry, {})]
+            outs.update({_normal(path): (options or {}).get("remote") for path, options in items})
+    meta = body.get("meta") or {}
+    command = body.get("cmd")
+    return Stage(
+        name=name,
+        zone=meta.get("zone") if isinstance(meta, dict) else None,
+        command=command if isinstance(command, str) else repr(command),
+        deps=tuple(
+            _normal(dep if isinstance(dep, str) else next(iter(dep))) for dep in body.get("deps") or []
+        ),
+        outs=tuple(outs),
+        remotes=outs,
+        module=meta.get("module") if isinstance(meta, dict) else None,
+        description=str(body.get("desc") or ""),
+        frozen=bool(body.get("frozen")),
+    )
+
+
+def _normal(path: str) -> str:
+    return posixpath.normpath(str(path))
+
+
+def problems(graph: Graph) -> list[str]:
+    """Everything that is wrong with the boundary, one line each, with the stage's and the path's name."""
+    found = [line for stage in graph for line in _problems_of(stage, graph)]
+    return found + list(_spread(graph, {stage.name for stage in graph if _reads_records(stage, graph)}))
+
+
+def check(graph: Graph) -> None:
+    """Raise on the first problem."""
+    if found := problems(graph):
+        more = f" (and {len(found) - 1} more: airlock audit)" if len(found) > 1 else ""
+        raise BoundaryError(found[0] + more)
+
+
+def _problems_of(stage: Stage, graph: Graph) -> Iterator[str]:
+    if stage.zone not in ZONES:
+        yield f"stage '{stage.name}' has no zone: add `meta: {{zone: sensitive | release | open}}` to it in dvc.yaml"
+        return
+    if stage.command != f"airlock run {stage.name}":
+        yield f"stage '{stage.name}': cmd goes around the runner: make it `airlock run {stage.name}`"
+    if stage.module and stage.zone != "open":
+        yield f"stage '{stage.name}': only an open stage may name a module of its own"
+    for dep in stage.deps:
+        yield from _problems_of_dep(stage, dep, graph)
+    for out in stage.outs:
+        yield from _problems_of_out(stage, out, graph)
+
+
+def _problems_of_dep(stage: Stage, dep: str, graph: Graph) -> Iterator[str]:
+    label = graph.label(dep)
+    if label == "raw":
+        yield f"stage '{stage.name}' depends on raw data '{dep}': depend on its handle instead (airlock add FILE)"
+    elif stage.zone == "open" and label == "sealed":
+        yield f"open stage '{stage.name}' depends on sealed records '{dep}': only a release stage may read them"
+    elif dep.startswith(("/", "..")):
+        yield f"stage '{stage.name}' depends on '{dep}' outside the workspace: move it inside or add it (airlock add FILE)"
+    elif not graph.makers(dep) and not _known(dep, SOURCES):
+        yield (
+            f"stage '{stage.name}' depends on '{dep}', which no stage makes and which is neither code, schema nor handle: "
+            f"add it (airlock add FILE)"
+        )
+
+
+def _problems_of_out(stage: Stage, out: str, graph: Graph) -> Iterator[str]:
+    label = LABEL_OF_ZONE[str(stage.zone)]
+    if out.startswith(("/", "..")):
+        yield f"stage '{stage.name}' has an out '{out}' outside the workspace: move it inside"
+        return
+    home = FOLDER_OF_LABEL.get(label)
+    where = next((other for other, folder in FOLDER_OF_LABEL.items() if overlaps(folder, out)), "open")
+    if where != label:
+        yield f"stage '{stage.name}' makes {label} data, but its out '{out}' is labelled {where}: move it to {home or 'another folder'}"
+    if any(overlaps(source, out) for source in SOURCES):
+        yield f"stage '{stage.name}' writes over code, schemas or handles at '{out}': choose another path"
+    wanted = "sealed" if label == "sealed" else "released"
+    if stage.remotes.get(out) != wanted:
+        yield f"stage '{stage.name}': out '{out}' must have `remote: {wanted}`, so that sealed and released data are never pushed together"
+    for other in graph.makers(out):
+        if other.name != stage.name:
+            yield f"stage '{stage.name}': out '{out}' overlaps an out of stage '{other.name}'"
+
+
+def _known(path: str, folders: Iterable[str]) -> bool:
+    return any(path == folder or path.startswith(folder + "/") for folder in folders)
+
+
+def _reads_records(stage: Stage, graph: Graph) -> bool:
+    return stage.zone == "open" and any(graph.label(dep) in RECORDS for dep in stage.deps)
+
+
+def _spread(graph: Graph, tainted: set[str]) -> Iterator[str]:
+    """Open stages that read records through other open stages."""
+    queue = sorted(tainted)
+    while queue:
+        source = graph.stages[queue.pop(0)]
+        for stage in graph:
+            path = next((dep for dep in stage.deps if any(overlaps(out, dep) for out in source.outs)), None)
+            if stage.zone == "open" and stage.name not in tainted and path is not None:
+                tainted.add(stage.name)
+                queue.append(stage.name)
+                yield f"open stage '{stage.name}' depends on records through '{path}' of stage '{source.name}'"

@@ -1,0 +1,139 @@
+"""What the entries mean: caps and releases of each population, read from the rows and never stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from airlock.inside.digests import canonical_json
+from airlock.ledger.chain import Entry
+
+TERMS = ("mechanism", "event", "unit", "neighbours", "passes", "public")
+
+
+@dataclass(frozen=True)
+class Cap:
+    """The most that a population may spend, and who said so."""
+
+    epsilon: float
+    delta: float
+    who: str
+    why: str
+    at: str
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release as the ledger knows it.
+
+    Attributes:
+        charged: it counts in the total; false for disclosures of public data.
+        event: the DpEvent as JSON, None where nothing is proven or nothing is read.
+        at: when it was reserved.
+        manifest: SHA-256 of release.json once committed. Until then its process crashed or is still running, and it stays spent.
+        taken_over: how often it was run again after it was reserved.
+    """
+
+    release_id: str
+    population: str
+    mechanism: str
+    event: Mapping[str, Any] | None
+    unit: str
+    neighbours: str
+    passes: int
+    public: bool
+    charged: bool = True
+    at: str = ""
+    manifest: str | None = None
+    taken_over: int = 0
+
+    @property
+    def committed(self) -> bool:
+        """Its bytes are in the archive and it will be replayed."""
+        return self.manifest is not None
+
+    @property
+    def relation(self) -> tuple[str, str]:
+        """What a neighbour is: unit and neighbour relation."""
+        return self.unit, self.neighbours
+
+    def terms(self) -> dict[str, Any]:
+        """What is written into the entry that reserves it."""
+        return {name: getattr(self, name) for name in TERMS}
+
+    def same_terms(self, other: Release) -> bool:
+        """Whether both are the same release at the same price."""
+        return self.population == other.population and canonical_json(self.terms()) == canonical_json(
+            other.terms()
+        )
+
+
+@dataclass(frozen=True)
+class Account:
+    """One population: its cap and its releases in order."""
+
+    population: str
+    cap: Cap | None = None
+    releases: tuple[Release, ...] = ()
+
+    @property
+    def charged(self) -> tuple[Release, ...]:
+        """What counts: committed releases and reservations alike."""
+        return tuple(release for release in self.releases if release.charged)
+
+
+@dataclass
+class Book:
+    """All accounts, filled from the entries."""
+
+    caps: dict[str, Cap] = field(default_factory=dict)
+    releases: dict[str, Release] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def populations(self) -> list[str]:
+        """Every population with a cap or a release."""
+        return sorted({*self.caps, *(release.population for release in self.releases.values())})
+
+    def account(self, population: str) -> Account:
+        """The account of a population, empty if nothing is known about it."""
+        mine = tuple(release for release in self.releases.values() if release.population == population)
+        return Account(population, self.caps.get(population), mine)
+
+
+def read_book(entries: Iterable[Entry]) -> Book:
+    """Fold the entries, noting whatever makes no sense."""
+    book = Book()
+    for entry in entries:
+        if problem := _add(book, entry):
+            book.problems.append(f"entry {entry.sequence} ({entry.kind}) {problem}")
+    return book
+
+
+def _add(book: Book, entry: Entry) -> str | None:
+    known, details = book.releases.get(entry.release_id), entry.details
+    match entry.kind:
+        case "open":
+            return None
+        case "cap":
+            book.caps[entry.population] = Cap(**details)
+        case "reserve" | "disclosure" if known is None:
+            terms = {name: details[name] for name in TERMS}
+            charged = entry.kind == "reserve"
+            book.releases[entry.release_id] = Release(
+                entry.release_id, entry.population, **terms, charged=charged, at=details["at"]
+            )
+        case "take-over" if known and not known.committed:
+            book.releases[entry.release_id] = replace(known, taken_over=known.taken_over + 1)
+        case "commit" if known and not known.committed:
+            book.releases[entry.release_id] = replace(known, manifest=details["manifest"])
+        case _:
+            return f"does not belong here: release {entry.release_id[:12]} is {_state(known)}"
+    return None
+
+
+def _state(release: Release | None) -> str:
+    if release is None:
+        return "not reserved"
+    return "committed" if release.committed else "reserved"

@@ -1,0 +1,281 @@
+"""The ledger: what every release has cost, and whether another one may be made.
+
+Spending is reserve -> release -> commit. The reservation comes before any record is read and is never taken back.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from sqlalchemy import Connection
+
+from airlock.errors import BudgetRefused, InputError, LedgerError, ReleaseError
+from airlock.ledger import chain, refusals, tables, totals
+from airlock.ledger.accounts import Book, Cap, Release, read_book
+from airlock.ledger.chain import Entry, Head
+from airlock.ledger.store import Store
+from airlock.ledger.totals import Quote, Spent
+
+Status = Literal["new", "taken-over", "committed"]
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """The right to make one release.
+
+    Attributes:
+        status: "new" (charged now), "taken-over" (charged by an earlier run that did not commit) or "committed" (replay it).
+        manifest: SHA-256 of the committed release.json, None before.
+        charged: it counts in the population's total.
+    """
+
+    release_id: str
+    status: Status
+    manifest: str | None = None
+    charged: bool = True
+
+
+class Ledger:
+    """An append-only, hash-chained book of events. State is derived from its entries at every question."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @classmethod
+    def open(cls, url: str, *, create: bool, scratch: bool = False) -> Ledger:
+        """Open a ledger, bringing its tables to the newest revision.
+
+        Args:
+            url: an SQLite or PostgreSQL database.
+            create: start a new one if there is none; only `airlock add` and `airlock data fetch` do, for a project's first data.
+            scratch: a new ledger takes public data only.
+
+        Raises:
+            LedgerError: if it is missing, written by a newer Airlock, or cannot be reached.
+        """
+        store = Store(url)
+        if not store.exists():
+            if not create:
+                raise LedgerError(refusals.missing(str(store)))
+            store.touch()
+        with store.reading() as connection:
+            current = store.revision(connection) == tables.REVISION
+        if not current:
+            _bring_up(store, create=create, scratch=scratch)
+        return cls(store)
+
+    def __str__(self) -> str:
+        return str(self._store)
+
+    @property
+    def scratch(self) -> bool:
+        """Whether it takes public data only."""
+        return bool(self.history()[0].details["scratch"])
+
+    def set_cap(self, population: str, epsilon: float, delta: float, *, who: str, why: str) -> None:
+        """Set what a population may spend; earlier caps stay in the history.
+
+        Raises:
+            InputError: if the cap is impossible, or nobody or no reason is named.
+        """
+        if not (0 <= epsilon < math.inf and 0 < delta < 1):
+            raise InputError(
+                f"a cap needs a finite epsilon of at least 0 and a delta between 0 and 1, got {epsilon:g} and {delta:g}"
+            )
+        if not (population.strip() and who.strip() and why.strip()):
+            raise InputError(
+                "a cap needs a population, a name (--who) and a reason (--why), which are kept in the ledger"
+            )
+        cap = {"epsilon": float(epsilon), "delta": float(delta), "who": who, "why": why, "at": _now()}
+        with self._store.writing() as connection:
+            entries, _ = self._read(connection)
+            self._store.append(connection, chain.link(entries[-1], "cap", population=population, details=cap))
+
+    def cap(self, population: str) -> Cap | None:
+        """The cap in force."""
+        return self._book().caps.get(population)
+
+    def populations(self) -> list[str]:
+        """Every population that has a cap or a release."""
+        return self._book().populations
+
+    def reserve(
+        self,
+        population: str,
+        *,
+        release_id: str,
+        mechanism: str,
+        event: Mapping[str, Any] | None,
+        neighbours: str,
+        unit: str,
+        passes: int,
+        public: bool,
+    ) -> Reservation:
+        """Charge a release before any record is read, in one transaction that no other process shares.
+
+        Args:
+            population: whose budget pays.
+            release_id: hash of everything that shapes the release.
+            mechanism: its name, for the history.
+            event: the DpEvent as JSON (airlock/privacy/events.py); None where nothing is proven.
+            neighbours, unit: the relation that the event's multipliers are about.
+            passes: how often records will be read; a release of no passes and no event is free.
+            public: the owner declared the data public, so that nothing need be proven.
+
+        Raises:
+            BudgetRefused: if it does not fit; the message holds the arithmetic and nothing was written.
+            ReleaseError: if this id was reserved on other terms.
+        """
+        asked = Release(release_id, population, mechanism, event or None, unit, neighbours, passes, public)
+        # Priced before the lock is taken: this loads the accountant, which other writers need not wait for.
+        asked = _with_charge(asked)
+        with self._store.writing() as connection:
+            entries, book = self._read(connection)
+            if known := book.releases.get(release_id):
+                return self._resume(connection, entries[-1], known, asked)
+            refusals.check_terms(asked, book.account(population), scratch=bool(entries[0].details["scratch"]))
+            quote = Quote(book.account(population), (asked,))
+            if quote.fits or not asked.charged:
+                self._write(
+                    connection,
+                    entries[-1],
+                    "reserve" if asked.charged else "disclosure",
+                    asked,
+                    asked.terms(),
+                )
+                return Reservation(release_id, "new", charged=asked.charged)
+        # Out of the transaction: the message takes further sums, and nobody should wait for them.
+        raise BudgetRefused(refusals.beyond_cap(quote))
+
+    def commit(self, release_id: str, manifest_sha256: str) -> None:
+        """Say that a reserved release was made, with which bytes. Saying it again changes nothing.
+
+        Raises:
+            LedgerError: if it was never reserved.
+            ReleaseError: if it was committed with other bytes; nothing is written.
+        """
+        with self._store.writing() as connection:
+            entries, book = self._read(connection)
+            known = book.releases.get(release_id)
+            if known is None:
+                raise LedgerError(
+                    f"release {release_id[:12]} was never reserved: run it through `airlock run`"
+                )
+            if known.manifest not in (None, manifest_sha256):
+                raise ReleaseError(refusals.other_bytes(known))
+            if known.manifest is None:
+                self._write(connection, entries[-1], "commit", known, {"manifest": manifest_sha256})
+
+    def quote(self, population: str, releases: Iterable[Release]) -> Quote:
+        """Price further releases without reserving them; those that are known already cost nothing and are left out."""
+        book = self._book()
+        fresh = (_with_charge(release) for release in releases if release.release_id not in book.releases)
+        return Quote(book.account(population), tuple(fresh))
+
+    def objection(self, quote: Quote) -> str | None:
+        """Why `reserve` would refuse what was quoted, or None if it would not."""
+        return refusals.objection(quote, scratch=self.scratch)
+
+    def spent(self, population: str) -> Spent:
+        """The total of everything reserved or committed, and what is left."""
+        return totals.spent(self._book().account(population))
+
+    def release(self, release_id: str) -> Release | None:
+        """A release as the ledger knows it."""
+        return self._book().releases.get(release_id)
+
+    def history(self, population: str | None = None) -> list[Entry]:
+        """All entries, or those of one population."""
+        with self._store.reading() as connection:
+            entries, _ = self._read(connection)
+        return [entry for entry in entries if population in (None, entry.population)]
+
+    def head(self) -> str:
+        """Hash of the last entry, which holds all before it."""
+        return self.history()[-1].hash
+
+    def receipt(self) -> dict[str, Any]:
+        """What a signed receipt keeps of the ledger, so that cutting or rewriting it later is found."""
+        entries = self.history()
+        scratch, last = bool(entries[0].details["scratch"]), entries[-1]
+        return {
+            "url_kind": self._store.kind,
+            "scratch": scratch,
+            "sequence": last.sequence,
+            "head": last.hash,
+        }
+
+    def verify(self, heads: Iterable[str | Head] = ()) -> list[str]:
+        """Everything that is wrong, one line each.
+
+        Args:
+            heads: hashes, or (sequence, hash), from signed receipts: they find a cut tail and a rewritten ledger.
+        """
+        with self._store.reading() as connection:
+            entries = self._store.entries(connection)
+        found = chain.problems(entries) or read_book(entries).problems
+        return found + chain.lost(entries, heads)
+
+    def _resume(self, connection: Connection, last: Entry, known: Release, asked: Release) -> Reservation:
+        if not known.same_terms(asked):
+            raise ReleaseError(refusals.other_terms(known))
+        if known.committed:
+            return Reservation(known.release_id, "committed", known.manifest, known.charged)
+        self._write(connection, last, "take-over", known, {})
+        return Reservation(known.release_id, "taken-over", charged=known.charged)
+
+    def _write(
+        self, connection: Connection, last: Entry, kind: str, release: Release, details: Mapping[str, Any]
+    ) -> None:
+        stamped = {**details, "at": _now()}
+        entry = chain.link(
+            last, kind, population=release.population, release_id=release.release_id, details=stamped
+        )
+        self._store.append(connection, entry)
+
+    def _book(self) -> Book:
+        with self._store.reading() as connection:
+            return self._read(connection)[1]
+
+    def _read(self, connection: Connection) -> tuple[list[Entry], Book]:
+        """All entries and their meaning. Nothing is answered, let alone spent, from a ledger that was changed."""
+        entries = self._store.entries(connection)
+        found = chain.problems(entries)
+        book = Book() if found else read_book(entries)
+        if found := found or book.problems:
+            raise LedgerError(
+                f"the ledger {self} was changed: {found[0]}; run `airlock budget verify` and restore a backup"
+            )
+        return entries, book
+
+
+def _bring_up(store: Store, *, create: bool, scratch: bool) -> None:
+    with store.writing() as connection:
+        fresh = store.revision(connection) is None
+        if fresh and not create:
+            raise LedgerError(refusals.missing(str(store)))
+        store.upgrade(connection)
+        if fresh:
+            # A random name makes every ledger's chain its own: a new one can never pass for an old one.
+            details = {"ledger": uuid.uuid4().hex, "scratch": scratch, "at": _now()}
+            store.append(connection, chain.link(None, "open", details=details))
+
+
+def _with_charge(asked: Release) -> Release:
+    """Decide whether a release counts: it has an event, and the event has a finite price."""
+    if asked.event is None:
+        return replace(asked, charged=False)
+    try:
+        return replace(asked, charged=math.isfinite(totals.total([asked], totals.DELTA)))
+    except ValueError as error:
+        raise ReleaseError(f"release {asked.release_id[:12]} cannot be priced: {error}") from None
+
+
+def _now() -> str:
+    """To the minute, like receipts: entries are published in bundles, and how long a stage read records is not."""
+    return datetime.now(UTC).isoformat(timespec="minutes")

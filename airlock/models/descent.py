@@ -1,0 +1,133 @@
+"""Gradient descent without data: every batch is drawn from the class-conditional model that a release describes.
+
+Rows of class c are Gaussian with the released class mean and the released covariance, damped like the closed form. Each epoch has its own
+seed, so that a run that was resumed from a checkpoint ends in the same bytes as one that never stopped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airlock.models.devices import choose_device
+from airlock.models.model import Layers
+from airlock.params import TrainParams
+
+if TYPE_CHECKING:
+    import torch
+
+    from airlock.models.moments import Moments
+
+STEPS_AN_EPOCH = 4
+CHECKPOINT_EPOCHS = 50
+
+
+class Keeper(Protocol):
+    """Where progress is kept, for a run that may be interrupted (open/checkpoints.py)."""
+
+    def keep(self, network: Any, optimiser: Any, curve: Sequence[tuple[int, float]]) -> None:
+        """Keep it."""
+
+    def resume(self, network: Any, optimiser: Any, epochs: int) -> list[tuple[int, float]]:
+        """Put it back, and return the learning curve so far."""
+
+
+def descend(
+    params: TrainParams, moments: Moments, ridge: float | None, *, keeper: Keeper | None = None
+) -> tuple[Layers, list[tuple[int, float]]]:
+    """Train the head that `params` names; return its layers and its learning curve.
+
+    Args:
+        params: head, epochs, learning rate, batch, seed, device.
+        moments: the release.
+        ridge: how strongly its covariance is damped (models/moments.py).
+        keeper: from which an interrupted run of the same training (`identity`) goes on.
+    """
+    import torch
+
+    device = choose_device(params.device, "train.device")
+    torch.manual_seed(params.seed)
+    network = _network(params, moments.size, moments.cross.shape[1]).double().to(device)
+    optimiser = torch.optim.Adam(network.parameters(), lr=params.learning_rate)
+    sampler = _Sampler(moments, ridge, device)
+    curve = keeper.resume(network, optimiser, params.epochs) if keeper else []
+    for epoch in range(len(curve), params.epochs):
+        generator = torch.Generator().manual_seed(params.seed * 1_000_003 + epoch)
+        curve.append((epoch + 1, _epoch(network, optimiser, sampler, params.batch, generator)))
+        if keeper and (epoch + 1) % CHECKPOINT_EPOCHS == 0:
+            keeper.keep(network, optimiser, curve)
+    return _layers(network), curve
+
+
+def _network(params: TrainParams, size: int, classes: int) -> torch.nn.Sequential:
+    from torch import nn
+
+    if params.head == "linear":
+        return nn.Sequential(nn.Linear(size, classes))
+    return nn.Sequential(nn.Linear(size, params.hidden), nn.ReLU(), nn.Linear(params.hidden, classes))
+
+
+class _Sampler:
+    """Draws rows and labels from the released model. Means are damped as the closed form damps them, labels are balanced."""
+
+    def __init__(self, moments: Moments, ridge: float | None, device: str) -> None:
+        import torch
+
+        damped = moments.damped(ridge)
+        means = (
+            moments.vectors
+            @ ((np.maximum(moments.values, 0.0) / damped)[:, None] * (moments.vectors.T @ moments.cross))
+            / moments.n
+        )
+        # A unit of spread in every direction is what makes the head's learning rate independent of the noise level.
+        self.scale = float(np.sqrt(damped.sum() / moments.n))
+        root = moments.vectors * np.sqrt(damped / moments.n)
+        self.means, self.root = (
+            torch.as_tensor(array.T / self.scale, device=device) for array in (means, root)
+        )
+        self.device = device
+
+    def draw(self, batch: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        import torch
+
+        labels = torch.randint(len(self.means), (batch,), generator=generator).to(self.device)
+        normal = torch.randn(batch, len(self.root), generator=generator, dtype=torch.float64).to(self.device)
+        return self.means[labels] * len(self.means) + normal @ self.root, labels
+
+
+def _epoch(network: Any, optimiser: Any, sampler: _Sampler, batch: int, generator: torch.Generator) -> float:
+    import torch
+
+    total = 0.0
+    for _ in range(STEPS_AN_EPOCH):
+        rows, labels = sampler.draw(batch, generator)
+        loss = torch.nn.functional.cross_entropy(network(rows), labels)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        total += float(loss.detach())
+    return total / STEPS_AN_EPOCH
+
+
+def _layers(network: Any) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    dense = [layer for layer in network if hasattr(layer, "weight")]
+    return [
+        (layer.weight.detach().cpu().numpy().T.copy(), layer.bias.detach().cpu().numpy().copy())
+        for layer in dense
+    ]
+
+
+def identity(params: TrainParams, moments: Moments, ridge: float | None) -> str:
+    """A checkpoint belongs to one training of one release; the number of epochs may grow."""
+    named = params.model_dump(exclude={"epochs", "device"})
+    content = (
+        json.dumps([named, ridge, moments.n], sort_keys=True).encode()
+        + moments.cross.tobytes()
+        + moments.values.tobytes()
+    )
+    return sha256(content).hexdigest()

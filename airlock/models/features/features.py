@@ -1,0 +1,75 @@
+"""Feature maps by name. A name carries a version: what `hog-2` computes never changes.
+
+Every map is data-independent and works record by record: encoded records in, integer rows of norm at most LIMIT out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airlock.errors import ParamsError
+from airlock.models.features import images, tables
+from airlock.models.features.rows import Rows, check
+
+DEFAULTS = {"image": "hog-2", "tabular": "tabular-2"}
+NAMES = ("hog-2", "hog-1", "gabor-1", "tabular-2", "cosine-WIDTH-1")
+COSINE = re.compile(r"cosine-(\d{1,5})-1")
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """One feature map for records of one shape.
+
+    Attributes:
+        name: with its version.
+        width: number of features.
+        bias: the constant column that is appended when rows are centred; 0 for none.
+        costly: worth keeping between passes.
+        transform: from encoded records to integer rows.
+    """
+
+    name: str
+    width: int
+    bias: int
+    costly: bool
+    transform: Callable[[NDArray[Any]], Rows]
+
+    def __call__(self, records: NDArray[Any], valid: NDArray[np.uint8]) -> Rows:
+        """Rows of encoded records; a null record is a row of zeros."""
+        if not len(records):
+            return np.zeros((0, self.width))
+        return check(self.transform(records) * valid.astype(np.float64)[:, None])
+
+
+def choose(wanted: str, kind: str, schema: str | None) -> str:
+    """The map that params.yaml names, or else the schema's, or else one per kind of data."""
+    return (schema or DEFAULTS[kind]) if wanted == "auto" else wanted
+
+
+def feature_map(name: str, kind: str, shape: tuple[int, ...]) -> FeatureMap:
+    """The map of that name for encoded records of `shape`.
+
+    Raises:
+        ParamsError: there is no such map for this kind of data.
+    """
+    if kind == "image" and name in ("hog-1", "hog-2"):
+        transform = {"hog-1": images.hog, "hog-2": images.hog_tents}[name]
+        return FeatureMap(name, images.cells(shape) * (shape[2] + 20), 0, True, transform)
+    if kind == "image" and name == "gabor-1":
+        return FeatureMap(name, images.cells(shape) * (shape[2] + 16), 0, True, images.gabor)
+    if kind == "tabular" and name == "tabular-2":
+        return FeatureMap(name, shape[0], tables.bias(shape[0]), False, tables.linear)
+    matched = COSINE.fullmatch(name)
+    if kind == "tabular" and matched and int(matched[1]) > 0:
+        width = int(matched[1])
+        return FeatureMap(name, width, 0, True, partial(tables.cosine, width=width))
+    raise ParamsError(
+        f"params.yaml: release.features '{name}' is not a map for {kind} data: use auto or one of {', '.join(NAMES)}"
+    )

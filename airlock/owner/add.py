@@ -1,0 +1,181 @@
+"""`airlock add`: take note of raw records. Counts them, fingerprints them, and opens their population's account."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from airlock.errors import InputError, KeysError
+from airlock.ledger import Ledger
+from airlock.owner import keys
+from airlock.owner.home import Project
+from airlock.owner.keys import Keyring
+from airlock.owner.registry import Registry, changing_registry, load_registry
+from airlock.records import handles
+from airlock.records.handles import FOLDER, SCHEMAS, Handle, Role
+from airlock.records.places import Told, absolute, at_hand, is_remote
+from airlock.records.schema import Schema, check_columns, load_schema
+from airlock.records.tables import Table, open_table
+
+SCRATCH_CAP = (10.0, 1e-5)
+SCRATCH_WHY = "scratch default"
+
+
+@dataclass(frozen=True)
+class Cap:
+    """What a population may spend, if the owner says so when adding it."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class Added:
+    """What `add` did."""
+
+    handle: Handle
+    changed: bool
+    has_cap: bool
+
+
+def add(
+    project: Project,
+    workspace: Path,
+    place: Path | str,
+    *,
+    name: str,
+    role: Role = "records",
+    cap: Cap | None = None,
+    told: Told = lambda done, total: None,
+) -> Added:
+    """Add a raw file, a folder of Parquet parts or an address to a population, or take note that it changed. Its budget is never refilled.
+
+    Raises:
+        InputError: the file, the schema or the name cannot be used; nothing was written.
+        LedgerError: a ledger that must exist is missing.
+    """
+    schema, place = load_schema(workspace / SCHEMAS / f"{name}.yaml"), absolute(str(place))
+    if not schema.public and not is_remote(place) and _could_be_committed(workspace, Path(place)):
+        raise InputError(
+            f"{place} lies inside the repository, where one `git add` would publish it: move it outside, or under data/raw/"
+        )
+    known = handles.of(workspace, name)
+    if role == "holdout" and "records" not in known:
+        raise InputError(f"'{name}' has no records yet: add them first, then their holdout")
+    with at_hand(place, project.spool, told) as path:
+        table = open_table(path)
+        check_columns(table.columns, schema)
+        handle, fingerprints = _look(table, schema, role, _keyring(project, workspace))
+    with changing_registry(project) as registry:
+        _refuse_known(registry, handle, fingerprints, schema)
+        has_cap = _open_account(project, workspace, schema, cap)
+        _enter(registry, handle, fingerprints, place)
+        handles.write(workspace, handle)
+    return Added(handle, known.get(role) != handle, has_cap)
+
+
+def _look(table: Table, schema: Schema, role: Role, keyring: Keyring) -> tuple[Handle, list[str]]:
+    """The handle of raw records, and the fingerprints by which they and their parts are known again."""
+    n, users = table.count(), _count_users(table, schema) if role == "records" else None
+    fingerprints = keyring.fingerprints(table.path)
+    public = schema.public or role == "holdout"
+    return Handle(
+        schema.name, schema.name, role, table.format, fingerprints[0], n, public, users
+    ), fingerprints
+
+
+def _could_be_committed(workspace: Path, path: Path) -> bool:
+    """Whether a file is in the workspace but not in data/raw, which git ignores."""
+    place, top = path.resolve(), workspace.resolve()
+    return place.is_relative_to(top) and not place.is_relative_to(top / "data/raw")
+
+
+def _count_users(table: Table, schema: Schema) -> int | None:
+    from airlock.records.values import as_texts
+
+    if schema.user is None:
+        return None
+    column, seen = schema.user.column, set()
+    for batch in table.batches([column]):
+        seen.update(as_texts(batch.column(column), column).unique().to_pylist())
+    return len(seen - {None})
+
+
+def _keyring(project: Project, workspace: Path) -> Keyring:
+    """Load the keys, or make them for a project's first data. Lost keys are not replaced behind the owner's back."""
+    if keys.exist(project):
+        return Keyring.load(project)
+    if any(not handle.public for handle in _all_handles(workspace)):
+        raise KeysError(
+            "this project has private data but its keys are not on this machine: run `airlock keys restore FILE` with your backup"
+        )
+    return Keyring.create(project)
+
+
+def _all_handles(workspace: Path) -> Iterator[Handle]:
+    for folder in sorted((workspace / FOLDER).glob("*/")):
+        yield from handles.read_folder(folder).values()
+
+
+def _open_account(project: Project, workspace: Path, schema: Schema, cap: Cap | None) -> bool:
+    """Open the population's ledger and set its first cap; say whether it has one.
+
+    A new ledger is a fresh start, so it is made only where no private population could have spent from a lost one.
+    """
+    if schema.public:
+        ledger = Ledger.open(project.scratch_url, create=True, scratch=True)
+        if cap is None and ledger.cap(schema.name) is None:
+            ledger.set_cap(schema.name, *SCRATCH_CAP, who="airlock", why=SCRATCH_WHY)
+    else:
+        ledger = Ledger.open(project.ledger_url, create=not _names_private_data(project, workspace))
+    if cap is not None:
+        ledger.set_cap(schema.name, cap.epsilon, cap.delta, who=getpass.getuser(), why="set by airlock add")
+    return ledger.cap(schema.name) is not None
+
+
+def _names_private_data(project: Project, workspace: Path) -> bool:
+    """Whether a handle, the registry or a receipt names private data: then a ledger must exist already."""
+    if any(not handle.public for handle in _all_handles(workspace)):
+        return True
+    if any(not entry["public"] for entry in load_registry(project).populations.values()):
+        return True
+    return any(_spent_real_budget(path) for path in (workspace / "receipts").glob("*/*.json"))
+
+
+def _spent_real_budget(receipt: Path) -> bool:
+    try:
+        ledger = json.loads(receipt.read_text())["body"].get("ledger")
+    except (ValueError, KeyError, AttributeError):
+        return False  # not a receipt: the audit tells
+    return bool(ledger) and not ledger.get("scratch")
+
+
+def _refuse_known(registry: Registry, handle: Handle, fingerprints: list[str], schema: Schema) -> None:
+    owners = {registry.fingerprints[each] for each in fingerprints if each in registry.fingerprints}
+    for owner in sorted(owners - {handle.population}):
+        raise InputError(
+            f"these records belong to population '{owner}' already: a second name would be a second budget"
+        )
+    entry = registry.populations.get(handle.population)
+    if entry and entry["public"] != schema.public:
+        was = "public" if entry["public"] else "private"
+        raise InputError(
+            f"population '{handle.population}' was added as {was} and stays so: use another name"
+        )
+    other = "holdout" if handle.role == "records" else "records"
+    if not schema.public and entry and not set(fingerprints).isdisjoint(entry.get("seen", {}).get(other, [])):
+        raise InputError(
+            "private records and a public holdout cannot be the same file: a holdout is declared public as a whole"
+        )
+
+
+def _enter(registry: Registry, handle: Handle, fingerprints: list[str], place: str) -> None:
+    public = handle.public if handle.role == "records" else registry.populations[handle.population]["public"]
+    entry = registry.populations.setdefault(handle.population, {"public": public})
+    entry[handle.role] = place
+    seen = entry.setdefault("seen", {}).setdefault(handle.role, [])
+    seen += [each for each in fingerprints if each not in seen]
+    registry.fingerprints.update(dict.fromkeys(fingerprints, handle.population))

@@ -1,0 +1,146 @@
+"""AIRLOCK_HOME: where keys, ledgers, archive, drafts and the owner's log live, outside every workspace."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from airlock.errors import InputError
+
+IDENTITY = "data/project.json"
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class Project:
+    """One project's private folder. Clones and queued experiments of the project share it by its id."""
+
+    id: str
+    folder: Path
+
+    @property
+    def keys(self) -> Path:
+        """Master, scratch and signing keys."""
+        return self.folder / "keys"
+
+    @property
+    def ledger_url(self) -> str:
+        """The ledger of private populations; a team may name its own database."""
+        return os.environ.get("AIRLOCK_LEDGER_URL") or f"sqlite:///{self.folder / 'ledger.db'}"
+
+    @property
+    def scratch_url(self) -> str:
+        """The ledger of public populations."""
+        return f"sqlite:///{self.folder / 'scratch.db'}"
+
+    @property
+    def archive(self) -> Path:
+        """Bytes of committed releases, for replaying them."""
+        return self.folder / "archive"
+
+    @property
+    def receipts(self) -> Path:
+        """Copies of all receipts, for those whose workspace is gone (queued experiments)."""
+        return self.folder / "receipts"
+
+    @property
+    def log(self) -> Path:
+        """The owner's log, one JSON-lines file per stage."""
+        return self.folder / "log"
+
+    @property
+    def drafts(self) -> Path:
+        """Schemas that nobody has confirmed yet."""
+        return self.folder / "drafts"
+
+    @property
+    def registry(self) -> Path:
+        """Where each population's raw files are, and every fingerprint ever seen."""
+        return self.folder / "registry.json"
+
+    @property
+    def spool(self) -> Path:
+        """Where this process keeps a copy of records from elsewhere, while it reads them; a killed one's is swept by the next run."""
+        return self.folder / f"airlock-{os.getpid()}-spool"
+
+
+def project(workspace: Path) -> Project:
+    """The project that `workspace` belongs to; its folder is made where it is missing.
+
+    Raises:
+        InputError: the workspace names no project, or AIRLOCK_HOME lies inside the workspace.
+    """
+    identity = _identity(workspace)
+    home = _home().expanduser().absolute()
+    if home.resolve().is_relative_to(workspace.resolve()):
+        raise InputError(
+            "AIRLOCK_HOME is inside the workspace: choose a folder outside of it, keys must never be versioned"
+        )
+    folder = home / identity
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Project(identity, folder)
+
+
+def _identity(workspace: Path) -> str:
+    path = workspace / IDENTITY
+    try:
+        identity = json.loads(path.read_text())["id"]
+    except FileNotFoundError:
+        raise InputError(f"{IDENTITY} is missing: run from the project's top folder") from None
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f'{IDENTITY} must be {{"id": "NAME"}}: restore it from git') from None
+    if not isinstance(identity, str) or not NAME.fullmatch(identity):
+        raise InputError(f"{IDENTITY}: the id may have lower-case letters, digits, '-' and '_' only")
+    return identity
+
+
+def _home() -> Path:
+    if chosen := os.environ.get("AIRLOCK_HOME"):
+        return Path(chosen)
+    from platformdirs import user_data_dir
+
+    return Path(user_data_dir("airlock"))
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file that only its owner can read, all of it or nothing."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def owner_log(project: Project, stage: str, event: Mapping[str, Any]) -> None:
+    """Append one JSON line, with the time, to the owner's log of a stage."""
+    project.log.mkdir(mode=0o700, parents=True, exist_ok=True)
+    line = (
+        json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}, default=str)
+        + "\n"
+    )
+    descriptor = os.open(project.log / f"{stage}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+def canary(project: Project) -> Path:
+    """A private file that a confined stage tries to read on every run; if it can, the wall is down."""
+    path = project.folder / "canary"
+    if not path.exists():
+        write_private(path, b"If a stage can read this, the wall is down.\n")
+    return path

@@ -1,0 +1,145 @@
+"""params.yaml as values: one section per stage, checked before any data is read."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from airlock.errors import ParamsError
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def _off(value: Any) -> Any:
+    """YAML 1.1 reads a bare `off` as false; both mean "off" here."""
+    return "off" if value is False else value
+
+
+class Section(BaseModel):
+    """Base of every section: unknown keys are errors, numbers are finite, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class IngestParams(Section):
+    """How records are split before they are sealed. Splits depend on row position and a key, never on values."""
+
+    holdout_fraction: float = Field(0.2, ge=0, lt=1)
+    folds: int = Field(0, ge=0, le=1000)
+    fold: int = Field(0, ge=0)
+
+
+class RelevanceParams(Section):
+    """A small earlier release that says which features matter; `network` is what the relevance of `adlm` itself goes through."""
+
+    mode: Annotated[Literal["off", "statistics", "lrp"], BeforeValidator(_off)] = "off"
+    share: float = Field(0.1, gt=0, lt=1)
+    network: Literal["auto", "public", "released", "raw"] = "auto"
+
+
+class ReleaseParams(Section):
+    """What is released, at what price. `options` belongs to the mechanism and is checked by it."""
+
+    mechanism: str = "coefficients"
+    epsilon: float = Field(1.0, gt=0)
+    delta: float = Field(1e-5, gt=0, lt=1)
+    neighbours: Literal["zero-out", "replace-one"] = "zero-out"
+    unit: Literal["record", "user"] = "record"
+    passes: Literal["auto"] | int = "auto"
+    features: str = "auto"
+    reference: bool = True
+    engine: Literal["local", "dask"] = "local"
+    address: str | None = None
+    options: dict[str, Any] = {}
+
+
+class TrainParams(Section):
+    """Data-free training. Nothing here costs budget."""
+
+    method: Literal["closed-form", "sgd"] = "closed-form"
+    ridge: Literal["auto"] | Annotated[float, Field(gt=0)] = "auto"
+    head: Literal["linear", "mlp"] = "linear"
+    epochs: int = Field(200, ge=1)
+    learning_rate: float = Field(0.01, gt=0)
+    batch: int = Field(512, ge=1)
+    hidden: int = Field(64, ge=1)
+    seed: int = Field(0, ge=0)
+    device: str = "auto"
+
+
+class EvaluateParams(Section):
+    """Which records a model is judged on. `auto`: public where the data are, otherwise none."""
+
+    holdout: Literal["auto", "none", "public", "private"] = "auto"
+    epsilon: float = Field(0.5, gt=0)
+    delta: float = Field(1e-6, gt=0, lt=1)
+
+
+class BoundaryParams(Section):
+    """How strictly the kernel confines stages."""
+
+    enforcement: Literal["strict", "auto", "advisory"] = "auto"
+
+
+class Params(Section):
+    """The whole of params.yaml."""
+
+    dataset: str = Field("wdbc", pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    ingest: IngestParams = IngestParams()
+    relevance: RelevanceParams = RelevanceParams()
+    release: ReleaseParams = ReleaseParams()
+    train: TrainParams = TrainParams()
+    evaluate: EvaluateParams = EvaluateParams()
+    boundary: BoundaryParams = BoundaryParams()
+
+
+def load_params(path: Path = Path("params.yaml")) -> Params:
+    """Read and check params.yaml.
+
+    Raises:
+        ParamsError: one line that names the section, the key and, for a typo, the nearest valid key.
+    """
+    try:
+        document = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise ParamsError(f"{path} is missing: run from the project's top folder") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" near line {mark.line + 1}" if mark else ""
+        raise ParamsError(f"{path} is not valid YAML{where}: mend the syntax") from None
+    return check(Params, document if document is not None else {}, str(path))
+
+
+def check(model: type[Model], document: Any, source: str) -> Model:
+    """Validate `document` as `model`, turning pydantic's report into one line about its first error."""
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise ParamsError(f"{source}: {_first_line(model, error)}") from None
+
+
+def _first_line(model: type[BaseModel], error: ValidationError) -> str:
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(path[-1], _keys_beside(model, path[:-1]), n=1, cutoff=0.4)
+        hint = (
+            f", did you mean '{near[0]}'?"
+            if near
+            else f"; valid keys: {', '.join(_keys_beside(model, path[:-1]))}"
+        )
+        return f"unknown key '{'.'.join(path)}'{hint}"
+    return f"{'.'.join(path) or 'document'}: {first['msg'][0].lower()}{first['msg'][1:]} (got {first['input']!r})"
+
+
+def _keys_beside(model: type[BaseModel], parents: list[str]) -> list[str]:
+    for parent in parents:
+        annotation = model.model_fields[parent].annotation
+        assert isinstance(annotation, type)
+        assert issubclass(annotation, BaseModel)
+        model = annotation
+    return sorted(model.model_fields)

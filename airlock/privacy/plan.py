@@ -1,0 +1,104 @@
+"""What a release will cost and promise, known before any record is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from airlock.privacy.guarantees import Guarantee
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The public facts about sealed records (data/sealed/meta.json). Nothing here depends on a value.
+
+    Attributes:
+        population: the name that the budget belongs to.
+        public: the owner declared the whole data set public.
+        kind: "tabular" or "image".
+        n: training records, null records included; public under zero-out.
+        n_holdout: sealed holdout records.
+        shape: of one encoded record: (d,) for tables, (height, width, channels) for images.
+        labels: class names in order.
+        schema: SHA-256 of the confirmed schema.
+        fingerprint: keyed fingerprint of the raw records.
+        split: the ingest parameters that shaped the split.
+        users: number of distinct users where the schema names a user column, with `per_user` records at most each.
+        features: feature map named in the schema, if any.
+        friends: where records have slots for other users' influence: how many `slots` a record has (its last columns), and in how many
+            slots of others (`appearances`) one user is found at most.
+    """
+
+    population: str
+    public: bool
+    kind: str
+    n: int
+    n_holdout: int
+    shape: tuple[int, ...]
+    labels: tuple[str, ...]
+    schema: str
+    fingerprint: str
+    split: Mapping[str, Any] = field(default_factory=dict)
+    users: int | None = None
+    per_user: int | None = None
+    features: str | None = None
+    friends: Mapping[str, int] | None = None
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Facts:
+        """The inverse of `dataclasses.asdict`, after a way through JSON."""
+        return cls(**{**document, "shape": tuple(document["shape"]), "labels": tuple(document["labels"])})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One release, priced.
+
+    Attributes:
+        mechanism, version: what makes it; a new version is a new release id.
+        parameters: everything of params.yaml that shapes the released bytes (hashed into the id).
+        passes: how many times records are read.
+        interactive: the reads depend on the model being trained.
+        claimed: what the paper says, if a paper says anything.
+        proven: what follows for exactly these bytes. Its `event` is what the ledger is charged.
+        public_only: nothing finite is proven, so only public data may be released this way.
+    """
+
+    mechanism: str
+    version: int
+    parameters: Mapping[str, Any]
+    passes: int
+    proven: Guarantee
+    claimed: Guarantee | None = None
+    interactive: bool = False
+    public_only: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        claimed = self.claimed.to_json() if self.claimed else None
+        return {**fields, "proven": self.proven.to_json(), "claimed": claimed}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Plan:
+        """The inverse of `to_json`, with every field checked.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is not a plan.
+        """
+        plan = cls(
+            **{
+                **document,
+                "proven": Guarantee.from_json(document["proven"]),
+                "claimed": Guarantee.from_json(document["claimed"]) if document["claimed"] else None,
+            }
+        )
+        kinds = {"mechanism": str, "version": int, "parameters": dict, "passes": int}
+        flags = {"interactive": bool, "public_only": bool}
+        for name, kind in (kinds | flags).items():
+            if type(getattr(plan, name)) is not kind:
+                raise ValueError(f"{name} of a plan is a {kind.__name__}")
+        if plan.passes < 0:
+            raise ValueError("passes are counted from 0")
+        return plan

@@ -1,0 +1,147 @@
+"""How far one record can move a sum: L2 (and L1) sensitivities, proven here and searched for counter-examples in the tests.
+
+u, v are integer feature rows of norm at most S = `norm`, y, z label rows, t = u.v. Under zero-out the null record adds nothing, so the
+sensitivity is the largest norm of one contribution; under replace-one it is the largest distance of two. `non_negative` means that every
+entry of every row is >= 0 (then t >= 0). Squares are computed exactly and roots rounded up, so each answer is a bound in floats too.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Literal
+
+from airlock.privacy.guarantees import Neighbours
+from airlock.privacy.rounding import float_above, root_above
+
+Labels = Literal["one-hot", "centred"]
+
+
+def mean(norm: int, *, neighbours: Neighbours = "zero-out", non_negative: bool = False) -> float:
+    """Of sum u (the mean is this sum divided by the public n).
+
+    zero-out: |u| <= S. replace-one: |u - v|^2 = |u|^2 + |v|^2 - 2t <= 4 S^2 at v = -u, and <= 2 S^2 where t >= 0.
+    """
+    return _pick(neighbours, Fraction(norm) ** 2, (2 if non_negative else 4) * Fraction(norm) ** 2)
+
+
+def gram(norm: int, *, neighbours: Neighbours = "zero-out") -> float:
+    """Of sum u u^T in Frobenius norm.
+
+    zero-out: |u u^T| = |u|^2 <= S^2. replace-one: |u u^T - v v^T|^2 = |u|^4 + |v|^4 - 2 t^2 <= 2 S^4, reached by orthogonal rows
+    (lemma P: for positive semidefinite contributions the inner product is never negative).
+    """
+    return _pick(neighbours, Fraction(norm) ** 4, 2 * Fraction(norm) ** 4)
+
+
+def moment(norm: int, size: int, *, neighbours: Neighbours = "zero-out") -> float:
+    """Of a sum of symmetric `size` x `size` matrices A = trunc(P), P positive semidefinite, |P| <= norm and |A| <= norm in Frobenius norm.
+
+    zero-out: |A| <= C. replace-one: A = P + E where every entry of E is below 1, so |E| <= d and, as tr(P Q) >= 0 (lemma P),
+    tr(A B) >= -2 C d - d^2: |A - B|^2 <= 2 C^2 + 4 C d + 2 d^2 = 2 (C + d)^2. The d is what the grid costs: a truncated
+    matrix need not be semidefinite.
+    """
+    return _pick(neighbours, Fraction(norm) ** 2, 2 * Fraction(norm + size) ** 2)
+
+
+def cross(
+    norm: int,
+    *,
+    labels: Labels,
+    classes: int,
+    neighbours: Neighbours = "zero-out",
+    non_negative: bool = False,
+) -> float:
+    """Of sum u y^T in Frobenius norm, with labels as `sums.label_rows` writes them: one-hot, or centred as the integers M * one-hot - 1.
+
+    |u y^T - v z^T|^2 = |u|^2 |y|^2 + |v|^2 |z|^2 - 2 t (y.z). With one-hot labels |y| = 1 and y.z is 1 or 0; with centred ones
+    |y|^2 = M (M - 1) and y.z is M (M - 1) or -M.
+    zero-out: S |y|. replace-one: the same label and v = -u give 2 S |y|, which is the most, for another label gives at most
+    2 S^2 (|y|^2 + M) <= 4 S^2 |y|^2. Where t >= 0: one-hot sqrt 2 S (t = 0); centred sqrt 2 M S (another label and v = u).
+    """
+    square, apart = _label_products(labels, classes)
+    area = Fraction(norm) ** 2
+    return _pick(
+        neighbours, area * square, 2 * area * (square - apart) if non_negative else 4 * area * square
+    )
+
+
+def bounded_cross(norm: int, other_norm: int, *, neighbours: Neighbours = "zero-out") -> float:
+    """Of sum u r^T for rows r (residuals, say) of norm at most `other_norm`: S R under zero-out, 2 S R under replace-one."""
+    square = Fraction(norm) ** 2 * Fraction(other_norm) ** 2
+    return _pick(neighbours, square, 4 * square)
+
+
+def joint(
+    norm: int,
+    weight: float,
+    *,
+    labels: Labels,
+    classes: int,
+    neighbours: Neighbours = "zero-out",
+    non_negative: bool = False,
+) -> float:
+    """Of the pair (sum u u^T, weight * sum u y^T), released with one noise (MECHANISMS.md 1c, there with norm 1 and s = weight).
+
+    zero-out: |u|^4 + w^2 |u|^2 |y|^2 at |u| = S. replace-one, with k = w^2 |y|^2 and -m = w^2 y.z for different labels:
+      same label       |u|^4 + |v|^4 - 2 t^2 + k (|u|^2 + |v|^2 - 2 t), largest at |u| = |v| = S and t = -k/2 (or -S^2 if that is nearer 0):
+                       2 S^4 + 2 k S^2 + k^2 / 2, or 4 k S^2 where k > 2 S^2;
+      different label  the same with +2 m t in place of -2 k t, largest at t = m/2 (or S^2); less than the former as m <= k.
+    Where t >= 0 the first is largest at t = 0 and the second is the larger: 2 S^4 + 2 k S^2 + m^2 / 2, or 2 S^2 (k + m) where m > 2 S^2.
+    That both grow with |u| and |v| along the maximum is shown in docs/privacy.md.
+    """
+    square, apart = _label_products(labels, classes)
+    area, k, m = Fraction(norm) ** 2, Fraction(weight) ** 2 * square, Fraction(weight) ** 2 * -apart
+    pull = m if non_negative else k
+    inside = 2 * area**2 + 2 * k * area + pull**2 / 2
+    return _pick(neighbours, area**2 + k * area, inside if pull <= 2 * area else 2 * area * (k + pull))
+
+
+def gram_l1(norm: int, *, neighbours: Neighbours = "zero-out") -> int:
+    """L1 sensitivity of the upper triangle of sum u u^T with its off-diagonal entries doubled, for rows of L1 norm at most `norm`.
+
+    sum_i u_i^2 + 2 sum_{i<j} |u_i u_j| = (sum |u_i|)^2. Replace-one: twice that (rows with disjoint supports reach it).
+    """
+    return _double(neighbours, norm**2)
+
+
+def cross_l1(norm: int, other_norm: int, *, neighbours: Neighbours = "zero-out") -> int:
+    """L1 sensitivity of sum u y^T for rows of L1 norms at most `norm` and `other_norm`: their product; replace-one: twice that."""
+    return _double(neighbours, norm * other_norm)
+
+
+def of_user(sensitivity: float, records: int) -> float:
+    """Sensitivity to one user who has at most `records` records: as many steps, by the triangle inequality."""
+    return float_above(Fraction(sensitivity) * records)
+
+
+def of_bounded_user(
+    bound: int,
+    appearances: int,
+    change: float,
+    *,
+    neighbours: Neighbours = "zero-out",
+    positive: bool = False,
+) -> float:
+    """Sensitivity to one user whose own total has norm at most `bound`, and who is in `appearances` slots of other users' records.
+
+    `change` is how far a slot that is emptied (or filled) moves the cut total of the slot's owner. zero-out: the own total goes, and every
+    slot is emptied, one after the other. replace-one: the own total is replaced (at most 2 bounds away; sqrt 2 where totals are positive
+    semidefinite), the old slots are emptied and as many new ones filled.
+    """
+    own = root_above(Fraction(bound) ** 2 * (1 if neighbours == "zero-out" else 2 if positive else 4))
+    return float_above(Fraction(own) + Fraction(change) * _double(neighbours, appearances))
+
+
+def _label_products(labels: Labels, classes: int) -> tuple[int, int]:
+    """|y|^2, and y.z of two different labels."""
+    if classes < 2:
+        raise ValueError(f"labels need at least two classes, got {classes}")
+    return (1, 0) if labels == "one-hot" else (classes * (classes - 1), -classes)
+
+
+def _pick(neighbours: Neighbours, zero_out: Fraction, replace_one: Fraction) -> float:
+    return root_above(zero_out if neighbours == "zero-out" else replace_one)
+
+
+def _double(neighbours: Neighbours, zero_out: int) -> int:
+    return zero_out if neighbours == "zero-out" else 2 * zero_out

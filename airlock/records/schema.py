@@ -1,0 +1,331 @@
+"""What a record looks like, in public terms: columns, classes and bounds that the owner has confirmed."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BeforeValidator, Field, ValidationError
+
+from airlock.errors import SchemaError
+from airlock.params import Section
+
+MISSING = ("", "?", "NA", "N/A", "null", "NULL", "None")
+
+
+def _as_text(value: Any) -> Any:
+    """Classes and categories are compared as text, whatever type they have in the file."""
+    if isinstance(value, bool):
+        raise ValueError("put words such as yes, no, true and false in quotes")
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
+    return value
+
+
+Text = Annotated[str, BeforeValidator(_as_text)]
+Bounds = tuple[float, float]
+
+
+class Label(Section):
+    """The column to predict, and every class it may have."""
+
+    column: str
+    classes: tuple[Text, ...]
+    missing: Literal["refuse", "drop"] = "refuse"
+
+
+class Column(Section):
+    """One attribute. `bounds` are public: they come from the measurement, never from the records, and `why` says from where."""
+
+    name: str
+    type: Literal["number", "category"]
+    bounds: Bounds | None = None
+    categories: tuple[Text, ...] | None = None
+    missing: Literal["refuse", "drop", "impute"] = "refuse"
+    why: str = ""
+
+
+class Image(Section):
+    """Where the pixels are: in one column (bytes, a list of numbers, JPEG or PNG), or in one column each.
+
+    `pixels` is a list of names, or a pattern such as "pixel{}" that counts from `first`. Pixels are in the order
+    row, column, channel; `bounds` are their darkest and brightest values.
+    """
+
+    height: int = Field(ge=1)
+    width: int = Field(ge=1)
+    channels: int = Field(1, ge=1)
+    column: str | None = None
+    pixels: str | tuple[str, ...] | None = None
+    first: int = 0
+    encoding: Literal["raw", "compressed"] = "raw"
+    bounds: Bounds | None = None
+    missing: Literal["refuse", "drop"] = "refuse"
+    why: str = ""
+
+    @property
+    def size(self) -> int:
+        """Values per image."""
+        return self.height * self.width * self.channels
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The file's columns that pixels come from."""
+        if self.column is not None:
+            return (self.column,)
+        if isinstance(self.pixels, str):
+            return tuple(self.pixels.replace("{}", str(self.first + index)) for index in range(self.size))
+        return self.pixels or ()
+
+
+class Friends(Section):
+    """Slots through which other users reach a record: who it is, and a number from that user's data. The numbers are the last columns.
+
+    `name` and `influence` are patterns such as "friend_{}" that count from 1. An empty name means an empty slot, whose number is 0. One
+    user counts in at most `appearances` slots of other users' records.
+    """
+
+    name: str
+    influence: str
+    slots: int = Field(ge=1)
+    appearances: int = Field(ge=1)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The file's columns that say who."""
+        return tuple(self.name.replace("{}", str(number)) for number in range(1, self.slots + 1))
+
+    @property
+    def influences(self) -> tuple[str, ...]:
+        """The columns with the numbers."""
+        return tuple(self.influence.replace("{}", str(number)) for number in range(1, self.slots + 1))
+
+
+class User(Section):
+    """Who a record belongs to, and how many records of one user count at most."""
+
+    column: str
+    per_user: int = Field(ge=1)
+    friends: Friends | None = None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The file's columns that name users."""
+        return (self.column, *(self.friends.names if self.friends else ()))
+
+
+class Schema(Section):
+    """One data set's schema: data/schemas/NAME.yaml."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    description: str = ""
+    kind: Literal["tabular", "image"]
+    public: bool = False
+    confirmed: bool = False
+    label: Label
+    columns: tuple[Column, ...] = ()
+    image: Image | None = None
+    user: User | None = None
+    features: str | None = None
+    ignored: tuple[str, ...] = ()
+    missing_values: tuple[str, ...] = MISSING
+
+    @property
+    def sha256(self) -> str:
+        """Of everything that shapes the encoded records; comments do not."""
+        document = self.model_dump(mode="json", exclude={"description", "confirmed"})
+        for part in (*document["columns"], document["image"] or {}):
+            part.pop("why", None)
+        return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The file's columns that are read, without the label."""
+        names = self.image.sources if self.image else tuple(column.name for column in self.columns)
+        return (*names, *self.user.sources) if self.user else names
+
+    def require_complete(self, source: str) -> None:
+        """Refuse a schema that could not encode a record.
+
+        Raises:
+            SchemaError: one line that names the column and what it lacks.
+        """
+        if problems := _problems(self):
+            more = f" (and {len(problems) - 1} more to mend)" if len(problems) > 1 else ""
+            raise SchemaError(f"{source}: {problems[0]}{more}")
+
+
+def load_schema(path: Path, *, draft: bool = False) -> Schema:
+    """Read a schema. Only a draft may be unconfirmed or incomplete.
+
+    Raises:
+        SchemaError: one line that names what is wrong and where.
+    """
+    schema = _parse(path)
+    if draft:
+        return schema
+    schema.require_complete(path.name)
+    if not schema.confirmed:
+        raise SchemaError(
+            f"{path.name} is not confirmed: check the draft, then run `airlock init --confirm {schema.name}`"
+        )
+    return schema
+
+
+def check_columns(found: Sequence[str], schema: Schema, *, with_label: bool = True) -> None:
+    """Compare a file's columns with the schema's.
+
+    Raises:
+        SchemaError: a column is missing, comes twice, or is not known to the schema.
+    """
+    if twice := next((name for index, name in enumerate(found) if name in found[:index]), None):
+        raise SchemaError(f"column '{twice}' is in the file twice: rename one")
+    wanted = (*schema.sources, schema.label.column) if with_label else schema.sources
+    present = set(found)
+    if lost := next((name for name in wanted if name not in present), None):
+        near = difflib.get_close_matches(lost, found, n=1)
+        hint = f", did you mean '{near[0]}'?" if near else ""
+        raise SchemaError(f"column '{lost}' of schema '{schema.name}' is not in the file{hint}")
+    known = {*schema.sources, schema.label.column, *schema.ignored}
+    if unknown := next((name for name in found if name not in known), None):
+        raise SchemaError(
+            f"unknown column '{unknown}': schema '{schema.name}' does not have it; add it there, or list it under `ignored`"
+        )
+
+
+def _parse(path: Path) -> Schema:
+    try:
+        document = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise SchemaError(
+            f"no schema {path.name}: draft one with `airlock init FILE --name {path.stem}`"
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        raise SchemaError(
+            f"{path.name} is not valid YAML{f' near line {mark.line + 1}' if mark else ''}: mend the syntax"
+        ) from None
+    try:
+        schema = Schema.model_validate(document)
+    except ValidationError as error:
+        raise SchemaError(f"{path.name}: {_first_problem(document, error)}") from None
+    if schema.name != path.stem:
+        raise SchemaError(f"{path.name} says `name: {schema.name}`: the name and the file's name must agree")
+    return schema
+
+
+def _first_problem(document: Any, error: ValidationError) -> str:
+    """One line without the input: a draft holds categories that were found in records."""
+    first = error.errors(include_input=False)[0]
+    place, names = list(first["loc"]), []
+    if len(place) > 1 and place[0] == "columns" and isinstance(place[1], int):
+        column = document["columns"][place[1]]
+        names = (
+            [f"column '{column['name']}'"]
+            if isinstance(column, dict) and isinstance(column.get("name"), str)
+            else []
+        )
+        place = place[2:] if names else place
+    names += [".".join(str(part) for part in place)] if place else []
+    message = (
+        "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
+    )
+    return f"{', '.join(names) or 'document'}: {message[0].lower()}{message[1:]}"
+
+
+def _problems(schema: Schema) -> list[str]:
+    label = f"label '{schema.label.column}'"
+    problems = [f"{label} needs at least two classes"] if len(schema.label.classes) < 2 else []
+    problems += (
+        [f"{label} names a class twice"] if len(set(schema.label.classes)) < len(schema.label.classes) else []
+    )
+    if schema.kind == "image":
+        problems += _image_problems(schema)
+    else:
+        problems += (
+            ["a tabular schema needs columns and no image"] if schema.image or not schema.columns else []
+        )
+        problems += [problem for column in schema.columns for problem in _column_problems(column)]
+    problems += _friends_problems(schema)
+    roles = [*schema.sources, schema.label.column, *schema.ignored]
+    twice = (
+        next((name for index, name in enumerate(roles) if name in set(roles[:index])), None)
+        if len(set(roles)) < len(roles)
+        else None
+    )
+    return problems + ([f"column '{twice}' is named twice"] if twice else [])
+
+
+def _column_problems(column: Column) -> list[str]:
+    where = f"column '{column.name}'"
+    if column.type == "number":
+        extra = [f"{where} is a number and has no categories"] if column.categories is not None else []
+        return _bounds_problems(column.bounds, where) + extra
+    if column.bounds is not None:
+        return [f"{where} is a category and has no bounds"]
+    if not column.categories:
+        return [f"{where} needs its categories"]
+    return [f"{where} names a category twice"] if len(set(column.categories)) < len(column.categories) else []
+
+
+def _bounds_problems(bounds: Bounds | None, where: str) -> list[str]:
+    if bounds is None:
+        return [
+            f"{where} has no bounds: give the lowest and highest value that the measurement allows, as [low, high]"
+        ]
+    return (
+        []
+        if 0 < bounds[1] - bounds[0] < math.inf
+        else [f"{where}: bounds must be [low, high] with low < high"]
+    )
+
+
+def _friends_problems(schema: Schema) -> list[str]:
+    """A slot is one encoded number from 0 on, and slots come last: what a mechanism takes for a user's own is the user's own."""
+    friends = schema.user.friends if schema.user else None
+    if friends is None:
+        return []
+    last = schema.columns[-friends.slots :]
+    if tuple(column.name for column in last) != friends.influences:
+        return [
+            f"user.friends: the last {friends.slots} columns must be {friends.influences[0]} to {friends.influences[-1]}"
+        ]
+    # A record that is dropped because of a slot would depend on the friend as a whole.
+    plain = all(
+        column.type == "number" and column.missing == "refuse" and column.bounds and column.bounds[0] == 0
+        for column in last
+    )
+    return (
+        []
+        if plain
+        else [
+            "user.friends: influences are numbers with bounds [0, high] and `missing: refuse`; an empty slot holds 0"
+        ]
+    )
+
+
+def _image_problems(schema: Schema) -> list[str]:
+    image = schema.image
+    if image is None or schema.columns:
+        return ["an image schema needs `image` and no columns"]
+    if (image.column is None) == (image.pixels is None):
+        return ["image: give either `column` or `pixels`"]
+    if len(image.sources) not in (1, image.size) or (
+        image.pixels is not None and len(image.sources) != image.size
+    ):
+        return [
+            f"image: {len(image.sources)} pixel columns do not make {image.height} x {image.width} x {image.channels}"
+        ]
+    if image.encoding == "compressed":
+        if image.column is None or image.channels not in (1, 3):
+            return ["image: compressed images are in one column and have 1 or 3 channels"]
+        return ["image: compressed images have bounds 0 and 255; remove `bounds`"] if image.bounds else []
+    return _bounds_problems(image.bounds, "image")

@@ -1,0 +1,244 @@
+"""What `airlock budget` answers: whose ledger, what params.yaml would cost, whether the books are whole."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airlock.errors import BudgetRefused, InputError, LedgerError, ParamsError
+from airlock.evidence import receipts, zones
+from airlock.evidence.revisions import load_graph
+from airlock.inside import manifest
+from airlock.inside.digests import sha256_path
+from airlock.ledger import Ledger, Quote, Release
+from airlock.owner.home import Project
+from airlock.params import Params
+from airlock.params import check as check_params
+from airlock.privacy.plan import Facts, Plan
+from airlock.records import handles
+from airlock.run import orders, questions
+
+EVALUATION = "evaluate-private"
+LABELS = {False: "real", True: "scratch"}
+
+
+@dataclass(frozen=True)
+class Price:
+    """One out of a release stage. `epsilon` is its own, at the population's delta; None where nothing more is charged."""
+
+    out: str
+    mechanism: str
+    passes: int
+    epsilon: float | None
+    status: str  # "new" | "reserved" | "committed" | "not charged"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting of a sweep: its releases, and the quote of it and all before it together."""
+
+    settings: Mapping[str, Any]
+    prices: tuple[Price, ...]
+    quote: Quote
+    objection: str | None
+
+
+def names(workspace: Path) -> dict[str, bool]:
+    """Every population with a handle, and whether it is public."""
+    found = (
+        handles.read_folder(folder).get("records")
+        for folder in sorted((workspace / handles.FOLDER).glob("*/"))
+    )
+    return {handle.population: handle.public for handle in found if handle}
+
+
+def ledgers(project: Project, workspace: Path) -> dict[bool, Ledger]:
+    """The real and the scratch ledger, by whether they are scratch.
+
+    Raises:
+        LedgerError: if one is missing although a handle names a population of its kind.
+        InputError: if there is no population at all.
+    """
+    known, found = set(names(workspace).values()), {}
+    for scratch in LABELS:
+        try:
+            found[scratch] = orders.open_ledger(project, public=scratch)
+        except LedgerError:
+            if scratch in known:
+                raise
+    if not found:
+        raise InputError(
+            "there is no population yet: run `airlock add FILE --name NAME` or `airlock data fetch wdbc`"
+        )
+    return found
+
+
+def ledger_of(project: Project, workspace: Path, population: str) -> Ledger:
+    """The ledger that a population's budget is kept in."""
+    known = names(workspace)
+    if population in known:
+        return orders.open_ledger(project, public=known[population])
+    books = ledgers(project, workspace)
+    for ledger in books.values():
+        if population in ledger.populations():
+            return ledger
+    everyone = sorted(
+        {*known, *itertools.chain.from_iterable(ledger.populations() for ledger in books.values())}
+    )
+    raise InputError(
+        f"no population '{population}': known are {', '.join(everyone) or 'none'}; a new one is added by `airlock add FILE`"
+    )
+
+
+def problems(project: Project, workspace: Path) -> list[str]:
+    """Everything that is wrong with the ledgers, and with the receipts that bear witness to them."""
+    witnesses = receipts.in_workspace(workspace)
+    found = [f"{receipt.path} {receipt.problem}" for receipt in witnesses if receipt.problem]
+    bodies = [
+        receipt.body["ledger"] for receipt in witnesses if not receipt.problem and receipt.body.get("ledger")
+    ]
+    needed = {bool(body["scratch"]) for body in bodies} | set(names(workspace).values())
+    for scratch, label in LABELS.items():
+        heads = [
+            (int(body["sequence"]), str(body["head"])) for body in bodies if bool(body["scratch"]) == scratch
+        ]
+        try:
+            found += [
+                f"{label} ledger: {problem}"
+                for problem in orders.open_ledger(project, public=scratch).verify(heads)
+            ]
+        except LedgerError as error:
+            found += [str(error)] if scratch in needed else []
+    return found
+
+
+def price(
+    project: Project, workspace: Path, params: Params, sweep: Sequence[Mapping[str, Any]] = ({},)
+) -> list[Point]:
+    """Price what params.yaml would release, once per setting of a sweep. No record is read; each setting is added to those before."""
+    graph = load_graph(workspace)
+    points, known, pricing = [], dict[str, Release](), []
+    for settings in sweep:
+        changed = override(params, settings)
+        facts = handles.public_facts(workspace, changed)
+        orders.check_delta(changed, facts)
+        pricing.append(questions.Pricing(_release_stages(graph, changed), changed, facts))
+    priced = questions.plans(pricing, workspace=workspace, project=project)
+    for settings, one, plans in zip(sweep, pricing, priced, strict=True):
+        facts = one.facts
+        ledger = orders.open_ledger(project, public=facts.public)
+        asked = list(_releases(graph, plans, facts, workspace))
+        known |= {release.release_id: release for _, release in asked}
+        quote = ledger.quote(facts.population, known.values())
+        points.append(
+            Point(
+                settings,
+                tuple(_price(out, release, ledger) for out, release in asked),
+                quote,
+                ledger.objection(quote),
+            )
+        )
+    return points
+
+
+def check(project: Project, workspace: Path, params: Params, stage: zones.Stage) -> None:
+    """Refuse a release stage of the pipeline unless all that the pipeline would release fits: half of it is worth nothing.
+
+    Raises:
+        BudgetRefused: with the ledger's own words; nothing was reserved.
+    """
+    if stage.name != EVALUATION and (objection := price(project, workspace, params)[0].objection):
+        raise BudgetRefused(objection)
+
+
+def _release_stages(graph: zones.Graph, params: Params) -> tuple[str, ...]:
+    """The stages that this run of the pipeline would pay for; a private evaluation only where it is asked for."""
+    private = params.evaluate.holdout == "private"
+    return tuple(
+        stage.name for stage in graph if stage.zone == "release" and (stage.name != EVALUATION or private)
+    )
+
+
+def _releases(
+    graph: zones.Graph, plans: questions.Plans, facts: Facts, workspace: Path
+) -> Iterator[tuple[str, Release]]:
+    """Every out that applies, with the id that it would have: an id that is known costs nothing."""
+    ids: dict[str, str | None] = {}
+    for name, priced in plans.items():
+        upstream = [
+            _identity(dep, graph, ids, workspace)
+            for dep in graph.stage(name).deps
+            if graph.makers(dep) and graph.label(dep) != "sealed"
+        ]
+        for out, plan in priced.items():
+            if plan.mechanism == "none":
+                ids[out] = None
+                continue
+            ids[out] = manifest.release_id(plan, facts, [one for one in upstream if one])
+            yield out, as_release(plan, facts, str(ids[out]))
+
+
+def _identity(dep: str, graph: zones.Graph, ids: Mapping[str, str | None], workspace: Path) -> str | None:
+    if dep in ids:
+        return ids[dep]
+    # An artifact that is not made yet gives an id that nothing has: the release is new in any case.
+    return sha256_path(workspace / dep) if (workspace / dep).exists() else f"not made yet: {dep}"
+
+
+def as_release(plan: Plan, facts: Facts, release_id: str) -> Release:
+    """A plan in the ledger's words."""
+    event = None if plan.public_only else plan.proven.event
+    return Release(
+        release_id,
+        facts.population,
+        plan.mechanism,
+        event or None,
+        plan.proven.unit,
+        plan.proven.neighbours,
+        plan.passes,
+        facts.public,
+    )
+
+
+def _price(out: str, release: Release, ledger: Ledger) -> Price:
+    if release.event is None:
+        return Price(out, release.mechanism, release.passes, None, "not charged")
+    if known := ledger.release(release.release_id):
+        return Price(
+            out, release.mechanism, release.passes, None, "committed" if known.committed else "reserved"
+        )
+    return Price(
+        out, release.mechanism, release.passes, ledger.quote(release.population, [release]).alone, "new"
+    )
+
+
+def override(params: Params, settings: Mapping[str, Any]) -> Params:
+    """params.yaml with some values changed, checked like the file itself."""
+    document = params.model_dump()
+    for key, value in settings.items():
+        *parents, last = key.split(".")
+        place: Any = document
+        for parent in parents:
+            place = place.get(parent) if isinstance(place, dict) else None
+        if not isinstance(place, dict):
+            raise ParamsError(f"--sweep {key}: params.yaml has no section '{'.'.join(parents)}'")
+        place[last] = value
+    return check_params(Params, document, "--sweep")
+
+
+def read_sweep(options: Iterable[str]) -> list[dict[str, Any]]:
+    """Every combination of options like `release.epsilon=0.1,0.5,1`."""
+    import yaml
+
+    axes = []
+    for option in options:
+        key, separator, values = option.partition("=")
+        if not (key and separator and values):
+            raise InputError(
+                f"--sweep '{option}' is not KEY=VALUE,VALUE: write for example --sweep release.epsilon=0.1,0.5,1"
+            )
+        axes.append([(key, yaml.safe_load(value)) for value in values.split(",")])
+    return [dict(point) for point in itertools.product(*axes)]

@@ -1,0 +1,60 @@
+"""Whose code runs inside the wall: where it starts, where it is imported from, and which module is behind each stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from airlock.errors import InputError
+
+ENTRY = "airlock.inside"
+STAGES = "stages"
+MODULES = {
+    "ingest": "stages.sensitive.ingest",
+    "relevance": "stages.release.relevance",
+    "release": "stages.release.perturb",
+    "evaluate-private": "stages.release.evaluate_private",
+    "train": "stages.open.train",
+    "evaluate": "stages.open.evaluate",
+    "report": "stages.open.report.report",
+}
+# All of the tool that a stage may import; the rest is not even there behind the wall.
+INSIDE = (
+    *("__init__.py", "errors.py", "params.py", "storage.py"),
+    *("attack", "compare", "inside", "models", "privacy", "records"),
+)
+TOOL = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a confined process is made of.
+
+    Attributes:
+        entry: the module that it starts with (`python -m ENTRY`).
+        folders: where modules are imported from, in this order.
+        granted: the files and folders below them that it may read.
+        modules: the module behind each stage that dvc.yaml gives none.
+    """
+
+    entry: str
+    folders: tuple[Path, ...]
+    granted: tuple[Path, ...]
+    modules: Mapping[str, str]
+
+    def module_of(self, stage: str, own: str | None = None) -> str:
+        """Dotted name of the module behind a stage; an open stage may bring its `own`."""
+        if own:
+            return own
+        if stage not in self.modules:
+            raise InputError(
+                f"stage '{stage}' has no module: name it in dvc.yaml (`meta: {{zone: open, module: NAME}}`)"
+            )
+        return self.modules[stage]
+
+
+def of_workspace(workspace: Path) -> Code:
+    """The installed tool's own part, and the stages of the workspace."""
+    granted = tuple(TOOL / name for name in INSIDE)
+    return Code(ENTRY, (TOOL.parent, workspace), (*granted, workspace / STAGES), MODULES)

@@ -1,0 +1,199 @@
+"""Run one stage's code inside the sandbox: hand over the room, listen to its events, take its word on how it ended."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any
+
+from airlock.errors import AirlockError, StageFailed
+from airlock.inside import connection
+from airlock.owner.home import Project, owner_log
+from airlock.params import Params
+from airlock.run.code import Code
+from airlock.wall import sandbox
+from airlock.wall.layers import Layer
+
+SHARED_MEMORY = Path("/dev/shm")
+Listener = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """Everything that one confined run is given."""
+
+    stage: str
+    zone: str
+    module: str
+    code: Code
+    params: Params
+    paths: Mapping[str, Path]
+    reads: tuple[Path, ...]
+    writes: tuple[Path, ...]
+    scratch: Path
+    watch: tuple[Path, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    connection: connection.Exchange | None = None
+    function: str = "main"
+
+    def request(self) -> bytes:
+        """What goes through the pipe: the only way in for keys, and never written down."""
+        return json.dumps(
+            {
+                "stage": self.stage,
+                "module": self.module,
+                "function": self.function,
+                # What params.yaml says and no more: code of another version, from a bundle, has its own defaults.
+                "params": self.params.model_dump(mode="json", exclude_unset=True),
+                "facts": self.facts,
+                "keys": {name: base64.b64encode(key).decode() for name, key in self.keys.items()},
+                "paths": {name: str(path) for name, path in self.paths.items()},
+                "connected": self.connection is not None,
+            }
+        ).encode()
+
+
+def memory_folder() -> Path:
+    """Where nothing reaches a disk: tmpfs, where there is one."""
+    return SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
+
+
+def confine(
+    visit: Visit,
+    *,
+    project: Project,
+    workspace: Path,
+    layers: frozenset[Layer],
+    canary: Path,
+    listen: Listener,
+) -> sandbox.Outcome:
+    """Run the visit to its end.
+
+    Raises:
+        StageFailed: with the stage's own line if it gave one, else with the class and place of the crash; the
+            traceback is in the owner's log.
+    """
+    grants = sandbox.python_grants(visit.zone, *visit.code.granted)
+    grants = replace(
+        grants,
+        read=grants.read + visit.reads,
+        write=(*grants.write, *visit.writes),
+        canary=canary,
+        environment={**grants.environment, "PYTHONPATH": os.pathsep.join(map(str, visit.code.folders))},
+    )
+    endings: list[Mapping[str, Any]] = []
+
+    def hear(event: Mapping[str, Any]) -> None:
+        if event["kind"] in ("error", "crash"):
+            endings.append(event)
+        if event["kind"] in ("progress", "answer"):
+            listen(event)
+        else:
+            owner_log(project, visit.stage, dict(event))
+
+    request_read, request_write = os.pipe()
+    events_read, events_write = os.pipe()
+    threads = [
+        threading.Thread(target=_feed, args=(request_write, visit.request()), daemon=True),
+        threading.Thread(target=_drain, args=(events_read, hear), daemon=True),
+    ]
+    passed = {3: request_read, 4: events_write}
+    if visit.connection:
+        ours, theirs = socket.socketpair()
+        passed[connection.DESCRIPTOR] = theirs.detach()
+        threads.append(threading.Thread(target=_answer, args=(ours, visit.connection, hear), daemon=True))
+    # A stage that saw records speaks to the owner only; an open stage may print.
+    with _output(visit, project) as output:
+        for thread in threads:
+            thread.start()
+        try:
+            outcome = sandbox.run(
+                [sys.executable, "-B", "-P", "-s", "-m", visit.code.entry],
+                grants,
+                layers,
+                pass_fds=passed,
+                stdout=output,
+                stderr=output,
+                cwd=workspace,
+                scratch=visit.scratch,
+                watch=visit.watch,
+                timeout=None,
+            )
+        finally:
+            for descriptor in passed.values():
+                os.close(descriptor)
+    for thread in threads:
+        thread.join()
+    if outcome.returncode != 0:
+        raise _failure(visit, outcome, endings, project)
+    return outcome
+
+
+def _feed(descriptor: int, data: bytes) -> None:
+    # A stage that dies before it has read everything tells so by its return code.
+    with suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as pipe:
+        pipe.write(data)
+
+
+def _drain(descriptor: int, hear: Listener) -> None:
+    with os.fdopen(descriptor, "rb") as pipe:
+        for line in pipe:
+            # An open stage may send what it likes; what is not an event is dropped.
+            with suppress(ValueError, KeyError, TypeError):
+                hear(json.loads(line))
+
+
+def _answer(ours: socket.socket, exchange: connection.Exchange, hear: Listener) -> None:
+    """If an answer cannot be had, the stage finds the connection closed and fails; the reason is known out here."""
+    with ours, ours.makefile("rwb", buffering=0) as channel:
+        try:
+            connection.answer_over(channel, exchange)
+        except AirlockError as error:
+            hear(
+                {
+                    "kind": "error",
+                    "class": type(error).__name__,
+                    "message": str(error),
+                    "exit_code": error.exit_code,
+                }
+            )
+        except Exception as error:  # a cluster may fail in any way; the class is all that may be told
+            hear({"kind": "note", "message": "traceback", "text": traceback.format_exc()})
+            hear({"kind": "crash", "class": type(error).__name__, "where": "the cluster"})
+
+
+def _output(visit: Visit, project: Project) -> IO[bytes]:
+    if visit.zone == "open":
+        return os.fdopen(os.dup(sys.stderr.fileno()), "wb")
+    project.log.mkdir(parents=True, exist_ok=True)
+    path = project.log / f"{visit.stage}.out"
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb")
+
+
+def _failure(
+    visit: Visit, outcome: sandbox.Outcome, endings: list[Mapping[str, Any]], project: Project
+) -> StageFailed:
+    ending = endings[0] if endings else {"kind": "killed"}
+    if ending["kind"] == "error":
+        failure = StageFailed(f"{visit.stage}: {ending['message']} [{ending['class']}]")
+        failure.exit_code = int(ending["exit_code"])
+        return failure
+    how = (
+        f"{ending['class']} at {ending['where']}"
+        if ending["kind"] == "crash"
+        else f"exit status {outcome.returncode}"
+    )
+    return StageFailed(
+        f"stage '{visit.stage}' crashed ({how}): see the owner's log, {project.log / visit.stage}.jsonl"
+    )

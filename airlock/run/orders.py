@@ -1,0 +1,165 @@
+"""The money side of a release: price, reserve before any read, replay what exists, archive, commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from airlock.errors import BudgetRefused, InputError, ReleaseError
+from airlock.evidence.zones import Graph, Stage
+from airlock.inside import manifest
+from airlock.inside.digests import canonical_json, sha256_path
+from airlock.ledger import Ledger, Reservation
+from airlock.owner.home import Project
+from airlock.params import Params
+from airlock.privacy.plan import Facts, Plan
+from airlock.run import archive, questions
+
+
+@dataclass(frozen=True)
+class Order:
+    """One out of a release stage: its plan, its id, and what the ledger said."""
+
+    out: str
+    plan: Plan
+    release_id: str
+    status: str  # "none" | "new" | "taken-over" | "committed"
+    manifest: str | None = None  # SHA-256 of the committed release.json
+
+    @property
+    def pending(self) -> bool:
+        return self.status in ("new", "taken-over")
+
+
+def read_facts(workspace: Path) -> tuple[Facts, int | None]:
+    """The public facts that ingest wrote beside the sealed records, and the key generation that sealed them."""
+    from airlock.inside.sealed import facts_of, generation_of
+
+    try:
+        meta = json.loads((workspace / "data/sealed/meta.json").read_text())
+        return facts_of(meta), generation_of(meta)
+    except FileNotFoundError:
+        raise InputError("data/sealed/meta.json is missing: run `dvc repro ingest` first") from None
+
+
+def open_ledger(project: Project, *, public: bool) -> Ledger:
+    """The population's ledger: the real one, or the scratch ledger of public data."""
+    return Ledger.open(project.scratch_url if public else project.ledger_url, create=False)
+
+
+def take_orders(
+    stage: Stage,
+    graph: Graph,
+    *,
+    params: Params,
+    facts: Facts,
+    ledger: Ledger,
+    workspace: Path,
+    project: Project,
+) -> list[Order]:
+    """Price every out of a release stage and reserve what must be paid, before any record is read."""
+    orders = []
+    for order in price(stage, graph, params=params, facts=facts, workspace=workspace, project=project):
+        if order.status == "none":
+            orders.append(order)
+        else:
+            held = _reserve(order.plan, order.release_id, facts, ledger)
+            orders.append(replace(order, status=held.status, manifest=held.manifest))
+    return orders
+
+
+def price(
+    stage: Stage, graph: Graph, *, params: Params, facts: Facts, workspace: Path, project: Project
+) -> list[Order]:
+    """What a release stage would make, with its ids, without asking the ledger."""
+    check_delta(params, facts)
+    asked = questions.Pricing((stage.name,), params, facts)
+    plans = questions.plans([asked], workspace=workspace, project=project)[0][stage.name]
+    upstream = _upstream(stage, graph, workspace)
+    orders = []
+    for out, plan in plans.items():
+        if out not in stage.outs:
+            raise ReleaseError(
+                f"stage '{stage.name}' would release '{out}', which is not among its outs in dvc.yaml"
+            )
+        status = "none" if plan.mechanism == "none" else "new"
+        orders.append(Order(out, plan, manifest.release_id(plan, facts, upstream), status))
+    return orders
+
+
+def check_delta(params: Params, facts: Facts) -> None:
+    """delta must be far below 1/n: at 1/n, publishing one whole record would be allowed."""
+    if params.release.delta >= 1 / max(facts.n, 1):
+        raise InputError(
+            f"release.delta {params.release.delta:g} must be below 1/n = {1 / facts.n:.2g} (n = {facts.n} records is public): "
+            f"lower it in params.yaml"
+        )
+
+
+def _reserve(plan: Plan, release_id: str, facts: Facts, ledger: Ledger) -> Reservation:
+    if plan.public_only and not facts.public:
+        raise BudgetRefused(
+            f"'{plan.mechanism}' has no finite proof ({plan.proven.reason}): it is refused for private data; "
+            f"only a schema with `public: true` may use it"
+        )
+    return ledger.reserve(
+        facts.population,
+        release_id=release_id,
+        mechanism=plan.mechanism,
+        event=None if plan.public_only else dict(plan.proven.event or {}),
+        neighbours=plan.proven.neighbours,
+        unit=plan.proven.unit,
+        passes=plan.passes,
+        public=facts.public,
+    )
+
+
+def _upstream(stage: Stage, graph: Graph, workspace: Path) -> list[str]:
+    """Ids of the releases, and hashes of the open artifacts, that this stage builds on."""
+    ids = []
+    for dep in stage.deps:
+        if graph.label(dep) == "released":
+            found = manifest.load(workspace / dep)
+            ids += [found.release_id] if found.applies else []
+        elif graph.makers(dep) and graph.label(dep) == "open":
+            ids.append(sha256_path(workspace / dep))
+    return ids
+
+
+def finish(order: Order, *, project: Project, ledger: Ledger) -> Order:
+    """Commit what an earlier run had made, checked and archived before it died; everything else stays as it is."""
+    if order.status != "taken-over" or not archive.holds(project.archive, order.release_id):
+        return order
+    digest = manifest.digest(project.archive / order.release_id)
+    ledger.commit(order.release_id, digest)
+    return replace(order, status="committed", manifest=digest)
+
+
+def replay(order: Order, *, project: Project, staging: Path) -> None:
+    """Put a committed release's archived bytes where the stage would have written them: no read, no charge."""
+    archive.restore(project.archive, order.release_id, staging / order.out, manifest_sha256=order.manifest)
+
+
+def write_none(order: Order, *, facts: Facts, staging: Path) -> None:
+    """A door that stays shut: a manifest that says so."""
+    manifest.write(staging / order.out, plan=order.plan, facts=facts, release_id=order.release_id)
+
+
+def settle(order: Order, *, project: Project, ledger: Ledger, staging: Path) -> None:
+    """Check a fresh release against its price, archive its bytes, commit it."""
+    folder = staging / order.out
+    made = manifest.load(folder)
+    if made.release_id != order.release_id or _promise(folder) != manifest.plan_json(order.plan):
+        raise ReleaseError(f"'{order.out}' is not what was priced: its manifest differs from the plan")
+    archive.store(project.archive, order.release_id, folder)
+    ledger.commit(order.release_id, manifest.digest(folder))
+
+
+def _promise(folder: Path) -> Mapping[str, Any]:
+    document = json.loads((folder / manifest.NAME).read_text())
+    names = ("mechanism", "version", "parameters", "passes", "interactive", "proven", "claimed")
+    promise: dict[str, Any] = json.loads(canonical_json({name: document[name] for name in names}))
+    return promise

@@ -1,0 +1,137 @@
+"""Questions to the code of the stages: asked behind the wall, without a dep, a key or the ledger; answered in JSON.
+
+What an analyst can edit never runs beside the keys. So the price of a release is computed in a sandbox of its own, and what
+comes back is checked here, field by field, before the broker believes any of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from airlock.errors import ReleaseError, StageFailed
+from airlock.inside.digests import canonical_json
+from airlock.owner.home import Project, canary
+from airlock.params import Params
+from airlock.privacy import events
+from airlock.privacy.plan import Facts, Plan
+from airlock.run import code as tool
+from airlock.run.handover import Listener, Visit, confine, memory_folder
+from airlock.wall.layers import choose
+
+PRICING = "stages.pricing"
+
+
+def ask(
+    module: str,
+    question: Mapping[str, Any],
+    *,
+    params: Params,
+    workspace: Path,
+    project: Project,
+    function: str = "answer",
+    reads: Sequence[Path] = (),
+    zone: str = "release",
+    listen: Listener = lambda event: None,
+) -> Any:
+    """What `module.function(room)` returns, run confined; `question` stands in `room.facts`.
+
+    Raises:
+        StageFailed: it ended with an error, or gave no answer.
+    """
+    answers: list[Any] = []
+
+    def hear(event: Mapping[str, Any]) -> None:
+        if event["kind"] == "answer":
+            answers.append(event["answer"])
+        else:
+            listen(event)
+
+    scratch = Path(tempfile.mkdtemp(prefix=f"airlock-{os.getpid()}-", dir=memory_folder()))
+    try:
+        visit = Visit(
+            stage=module.rpartition(".")[2],
+            zone=zone,
+            module=module,
+            function=function,
+            code=tool.of_workspace(workspace),
+            params=params,
+            paths={str(path): path for path in reads},
+            reads=tuple(reads),
+            writes=(),
+            scratch=scratch,
+            watch=(),
+            facts=question,
+        )
+        confine(
+            visit,
+            project=project,
+            workspace=workspace,
+            layers=choose(params.boundary.enforcement, zone=zone),
+            canary=canary(project),
+            listen=hear,
+        )
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    if len(answers) != 1:
+        raise StageFailed(f"{module}.{function} gave {len(answers)} answers instead of one")
+    return answers[0]
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """One question: what would these stages release, with these parameters, of records with these public facts?"""
+
+    stages: tuple[str, ...]
+    params: Params
+    facts: Facts
+
+    def to_json(self) -> dict[str, Any]:
+        """As the confined code is asked."""
+        return {
+            "stages": {name: tool.MODULES[name] for name in self.stages},
+            "params": self.params.model_dump(mode="json"),
+            "facts": asdict(self.facts),
+        }
+
+
+Plans = Mapping[str, Mapping[str, Plan]]
+_known: dict[bytes, Plans] = {}
+
+
+def plans(asked: Sequence[Pricing], *, workspace: Path, project: Project) -> list[Plans]:
+    """For each question, stage to out to plan. The same question is not asked twice in one command."""
+    documents = {canonical_json([str(workspace), one.to_json()]): one for one in asked}
+    missing = [key for key in documents if key not in _known]
+    if missing:
+        questions = [documents[key].to_json() for key in missing]
+        params = documents[missing[0]].params
+        answers = ask(PRICING, {"questions": questions}, params=params, workspace=workspace, project=project)
+        if not isinstance(answers, list) or len(answers) != len(questions):
+            raise ReleaseError(
+                "stages/release did not answer what its releases would cost: look at its `plans`"
+            )
+        for key, answer in zip(missing, answers, strict=True):
+            _known[key] = _checked(documents[key].stages, answer)
+    return [_known[canonical_json([str(workspace), one.to_json()])] for one in asked]
+
+
+def _checked(stages: Sequence[str], answer: Any) -> Plans:
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
+        priced = {
+            stage: {str(out): Plan.from_json(document) for out, document in answer[stage].items()}
+            for stage in stages
+        }
+        for plan in (plan for found in priced.values() for plan in found.values()):
+            if plan.proven.event is not None:
+                events.from_json(plan.proven.event)
+        return priced
+    raise ReleaseError(
+        f"'{', '.join(stages)}' priced its releases in a form that cannot be read: look at its `plans`"
+    )

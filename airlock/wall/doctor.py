@@ -1,0 +1,162 @@
+"""What this machine can enforce, and what else matters for keeping records in: the facts behind `airlock doctor`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from airlock.wall import landlock
+from airlock.wall.grants import Grants, unlisted_records
+from airlock.wall.layers import ALL, LEFT_OPEN, MEANING, MINIMUM, Layer, probe
+from airlock.wall.recorder import record
+
+_PACKAGES = ("airlock", "dvc", "torch", "pyarrow", "numpy")
+_SHARED_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        name: what.
+        good: whether it is as it should be.
+        answer: what was found.
+        remedy: what to do where it is not good.
+        left_open: what a missing layer leaves open.
+    """
+
+    name: str
+    good: bool
+    answer: str
+    remedy: str = ""
+    left_open: str = ""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """All findings about this machine."""
+
+    layers: tuple[Finding, ...]
+    surroundings: tuple[Finding, ...]
+    versions: dict[str, str]
+
+    @property
+    def offered(self) -> frozenset[Layer]:
+        """The layers that a stage would get."""
+        return frozenset(Layer(finding.name) for finding in self.layers if finding.good)
+
+    @property
+    def enforcement(self) -> str:
+        """The strictest `boundary.enforcement` that this machine can hold."""
+        return "strict" if self.offered == ALL else "auto" if self.offered >= MINIMUM else "advisory"
+
+
+def examine() -> Examination:
+    """Look at everything; takes about a second."""
+    problems = probe()
+    layers = tuple(
+        Finding(layer, not problem, _answer(layer, problem), problem, LEFT_OPEN[layer] if problem else "")
+        for layer, problem in problems.items()
+    )
+    offered = frozenset(layer for layer, problem in problems.items() if not problem)
+    surroundings = (_recorder(offered), _memory(), _swap(), _core_dumps(), _carriers(), _devices())
+    return Examination(layers, surroundings, _versions())
+
+
+def _answer(layer: Layer, problem: str) -> str:
+    return f"not sure that a stage {MEANING[layer]}" if problem else f"yes, a stage {MEANING[layer]}"
+
+
+def _recorder(offered: frozenset[Layer]) -> Finding:
+    recorder = record([], Grants(), offered)
+    recorder.close()
+    return Finding(
+        "recorder",
+        recorder.descriptor >= 0,
+        recorder.name,
+        "" if recorder.descriptor >= 0 else "raise fs.inotify.max_user_instances",
+    )
+
+
+def _memory() -> Finding:
+    """Where TMPDIR and the staging of release stages go."""
+    if (
+        _SHARED_MEMORY.is_dir()
+        and _file_system(_SHARED_MEMORY) == "tmpfs"
+        and os.access(_SHARED_MEMORY, os.W_OK)
+    ):
+        return Finding(
+            "temporary files",
+            True,
+            f"in memory, {shutil.disk_usage(_SHARED_MEMORY).free / 2**30:.1f} GiB free",
+        )
+    return Finding(
+        "temporary files", False, "on disk", "mount a tmpfs at /dev/shm (in a container: --shm-size)"
+    )
+
+
+def _swap() -> Finding:
+    swaps = [line.split()[0] for line in _lines("/proc/swaps")[1:]]
+    exposed = [name for name in swaps if "zram" not in name and "/dm-" not in name]
+    remedy = (
+        "encrypt the swap or switch it off: memory of a stage that sees records may be written there"
+        if exposed
+        else ""
+    )
+    return Finding("swap", not exposed, ", ".join(swaps) or "none", remedy)
+
+
+def _core_dumps() -> Finding:
+    return Finding(
+        "core dumps",
+        True,
+        f"off for stages (this machine's pattern: {''.join(_lines('/proc/sys/kernel/core_pattern')) or 'unknown'})",
+    )
+
+
+def _carriers() -> Finding:
+    found = unlisted_records()
+    remedy = (
+        "an open stage can read these: look whether they are records, and list them in airlock/wall/grants.py"
+        if found
+        else ""
+    )
+    return Finding(
+        "data in packages",
+        not found,
+        ", ".join(found) or "all known carriers are hidden from open stages",
+        remedy,
+    )
+
+
+def _devices() -> Finding:
+    nodes = sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*"))
+    return Finding("GPU", True, ", ".join(nodes) or "none; stages use the CPU")
+
+
+def _versions() -> dict[str, str]:
+    found = {"linux": platform.release(), "machine": platform.machine(), "landlock": str(landlock.version())}
+    found["python"] = platform.python_version()
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "missing"
+    return found
+
+
+def _file_system(path: Path) -> str:
+    points = {line.split()[1]: line.split()[2] for line in _lines("/proc/self/mounts")}
+    return points.get(str(path), "")
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []

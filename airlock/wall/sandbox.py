@@ -1,0 +1,243 @@
+"""Run one program behind the wall: `run` starts the launcher, watches, and tells how it ended and what was read."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from airlock.errors import BoundaryError, StageFailed
+from airlock.wall import kernel
+from airlock.wall.grants import Grants, python_grants
+from airlock.wall.launcher import HOLE, STARTED
+from airlock.wall.layers import Layer
+from airlock.wall.mount_plan import draw
+from airlock.wall.namespaces import READ_ONLY
+from airlock.wall.recorder import Recorder, record
+
+__all__ = ["Grants", "Outcome", "python_grants", "run"]
+
+_LAUNCH = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from airlock.wall.launcher import main; sys.exit(main())"
+)
+_CODE = Path(__file__).resolve().parents[2]
+_PATIENCE = 10.0  # seconds
+_INTERVAL = 200  # milliseconds
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a confined run ended.
+
+    Attributes:
+        returncode: exit status of the program, or 128 + the signal that ended it.
+        layers: what was in force, each tried inside before the program started.
+        reads: which watched paths were opened; None is unknown.
+        recorder: what watched, or why nothing did.
+    """
+
+    returncode: int
+    layers: frozenset[Layer]
+    reads: tuple[str, ...] | None
+    recorder: str
+
+
+def run(
+    argv: Sequence[str],
+    grants: Grants,
+    layers: frozenset[Layer],
+    *,
+    pass_fds: Mapping[int, int],
+    stdout: IO[bytes] | int | None,
+    stderr: IO[bytes] | int | None,
+    cwd: Path,
+    scratch: Path,
+    watch: Sequence[Path] = (),
+    timeout: float | None = None,
+    on_start: Callable[[int], None] | None = None,
+) -> Outcome:
+    """Run `argv` with nothing but `grants`, to its end; everything it started is gone when this returns.
+
+    Args:
+        argv: the program, by its absolute path, and its arguments.
+        grants: all that it may touch.
+        layers: the layers to raise, from `layers.choose`.
+        pass_fds: descriptors to hand over, child's number to ours; all others are closed.
+        stdout: as for subprocess.
+        stderr: as for subprocess.
+        cwd: working folder.
+        scratch: its private, empty TMPDIR and HOME.
+        watch: files and folders whose opening is to be recorded.
+        timeout: seconds until it is ended by force.
+        on_start: called with the process id of the launcher once the program runs behind the wall.
+
+    Raises:
+        BoundaryError: if a wall could not be raised or did not hold; the program was not started.
+        StageFailed: after `timeout`.
+    """
+    if Layer.ROOT in layers and Layer.NAMESPACES not in layers:
+        raise BoundaryError("a new root needs namespaces of its own: take the layers that `choose` gives")
+    _check_canary(grants, layers)
+    recorder = record(watch, grants, layers)
+    report, launchers_end = os.pipe()
+    try:
+        given = (launchers_end, *pass_fds.values(), *((recorder.descriptor,) if recorder.marks else ()))
+        process = _launch(given, stdout, stderr)
+        try:
+            # While the launcher's Python starts, the plan is drawn.
+            plan = _plan(argv, grants, layers, recorder, scratch=scratch.resolve(), cwd=cwd.resolve())
+            _send(process, {**plan, "report": launchers_end, "descriptors": dict(pass_fds)})
+            os.close(launchers_end)
+            launchers_end = -1
+            returncode = _watch(process, report, recorder, timeout, on_start)
+        finally:
+            _end(process)
+        return Outcome(returncode, layers, recorder.reads(), recorder.name)
+    finally:
+        recorder.close()
+        os.close(report)
+        if launchers_end >= 0:
+            os.close(launchers_end)
+
+
+def _check_canary(grants: Grants, layers: frozenset[Layer]) -> None:
+    """A canary that cannot be read outside either proves nothing."""
+    if not layers & {Layer.ROOT, Layer.LANDLOCK}:
+        return
+    if grants.canary is None or not grants.canary.is_file() or not os.access(grants.canary, os.R_OK):
+        raise BoundaryError(
+            "the canary is not a readable file: nothing would show that the wall holds; run `airlock doctor`"
+        )
+
+
+def _plan(
+    argv: Sequence[str],
+    grants: Grants,
+    layers: frozenset[Layer],
+    recorder: Recorder,
+    *,
+    scratch: Path,
+    cwd: Path,
+) -> dict[str, Any]:
+    blueprint = draw(grants, layers, scratch=scratch, cwd=cwd, architecture=kernel.ARCHITECTURE)
+    readable = [path for path, _, attributes in blueprint.mounts if attributes & READ_ONLY]
+    return {
+        "argv": list(argv),
+        "canary": os.path.realpath(grants.canary or "") if layers & {Layer.ROOT, Layer.LANDLOCK} else "",
+        "cwd": str(cwd),
+        "environment": _environment(grants, scratch),
+        "filter": blueprint.filter,
+        "hidden": blueprint.hidden,
+        "layers": [str(layer) for layer in layers],
+        "links": blueprint.links,
+        "marks": _with_submounts(readable) if recorder.marks else [],
+        "mounts": blueprint.mounts,
+        "proc_writable": bool(grants.devices),
+        "recorder": recorder.descriptor,
+        "rules": blueprint.rules,
+        "scratch": str(scratch),
+    }
+
+
+def _with_submounts(paths: list[str]) -> list[str]:
+    """A mark holds for one mount; folders may have others below."""
+    with open("/proc/self/mountinfo") as file:
+        points = [_unescape(line.split()[4]) for line in file]
+    return [*paths, *(point for point in points if any(point.startswith(path + "/") for path in paths))]
+
+
+def _unescape(point: str) -> str:
+    return re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), point)
+
+
+def _environment(grants: Grants, scratch: Path) -> dict[str, str]:
+    private = {"HOME": str(scratch), "TMPDIR": str(scratch), "XDG_CACHE_HOME": str(scratch / ".cache")}
+    return {**grants.environment, **private}
+
+
+def _launch(
+    given: tuple[int, ...], stdout: IO[bytes] | int | None, stderr: IO[bytes] | int | None
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _LAUNCH, str(_CODE)],
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=stderr,
+        pass_fds=given,
+        env={},
+        cwd="/",
+        start_new_session=True,  # Ctrl-C is for the runner, which then ends the launcher in order
+    )
+
+
+def _send(process: subprocess.Popen[bytes], plan: dict[str, Any]) -> None:
+    data = marshal.dumps(plan)
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):  # it ended at once: its status tells
+        process.stdin.write(len(data).to_bytes(4, "little") + data)
+        process.stdin.flush()  # and left open: its end is the launcher's signal to stop
+
+
+def _watch(
+    process: subprocess.Popen[bytes],
+    report: int,
+    recorder: Recorder,
+    timeout: float | None,
+    on_start: Callable[[int], None] | None,
+) -> int:
+    deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
+    ended = os.pidfd_open(process.pid)
+    poll = select.poll()
+    poll.register(report, select.POLLIN)
+    poll.register(ended, select.POLLIN)
+    try:
+        while time.monotonic() < deadline:
+            ready = {descriptor for descriptor, _ in poll.poll(_INTERVAL)}
+            recorder.drain()  # now and then: to wake up for every open would slow the stage down
+            if report in ready:
+                _check_report(_read_all(report))
+                poll.unregister(report)
+                if on_start:
+                    on_start(process.pid)
+            elif ended in ready:
+                return process.wait()
+        raise StageFailed(f"the stage was ended after {timeout:g} seconds: give it more time or less work")
+    finally:
+        os.close(ended)
+
+
+def _read_all(descriptor: int) -> bytes:
+    return b"".join(iter(lambda: os.read(descriptor, 4096), b""))
+
+
+def _check_report(report: bytes) -> None:
+    """The launcher says that it is about to start the program, or what went wrong; a silent end is no start."""
+    if report == STARTED:
+        return
+    problem = report.removeprefix(STARTED).decode(errors="replace") or "the launcher ended without a word"
+    if problem.startswith(HOLE):
+        raise BoundaryError(
+            f"the wall has a hole, {problem.removeprefix(HOLE)}: the stage was not started; see `airlock doctor`"
+        )
+    raise BoundaryError(f"the sandbox could not be set up, {problem}: run `airlock doctor`")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Close the launcher's stdin: it ends the stage and all its children, then itself."""
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+    try:
+        process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

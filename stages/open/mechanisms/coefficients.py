@@ -1,0 +1,64 @@
+"""Training from released coefficients. Everything here is post-processing: no record, no budget, no limit on epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from airlock.errors import ParamsError
+from airlock.inside.manifest import Manifest
+from airlock.models.features.projection import steps_of
+from airlock.models.model import Layers, Model
+from airlock.models.moments import Tensors, choose_damping, closed_form, loss, moments_of
+from airlock.params import TrainParams
+from stages.open.checkpoints import Checkpoint
+from stages.open.train import Trained
+
+
+def train(
+    params: TrainParams, release: Manifest, tensors: Tensors, *, checkpoint: Path | None = None
+) -> Trained:
+    """Train from the release's moments: in closed form, or by gradient descent on samples of the class-conditional model."""
+    layers, curve, ridge = head(params, release, tensors, checkpoint=checkpoint)
+    return trained_of(release, tensors, layers, curve, {"ridge": ridge})
+
+
+def head(
+    params: TrainParams, release: Manifest, tensors: Tensors, *, checkpoint: Path | None = None
+) -> tuple[Layers, Sequence[tuple[int, float]], float | None]:
+    """The layers on top of the released rows, the learning curve, and the ridge (None: the spectrum was cleaned)."""
+    moments = moments_of(tensors, release.details, release.details["data"]["n"])
+    ridge = choose_damping(moments, params.ridge)
+    if params.method == "closed-form":
+        if params.head != "linear":
+            raise ParamsError("params.yaml: train.head mlp has no closed form: set train.method to sgd")
+        weights = closed_form(moments, ridge)
+        return [(weights, np.zeros(weights.shape[1]))], [(0, loss(moments, weights, ridge))], ridge
+    from airlock.models.descent import descend, identity
+
+    return *descend(
+        params, moments, ridge, keeper=Checkpoint(checkpoint, identity(params, moments, ridge))
+    ), ridge
+
+
+def trained_of(
+    release: Manifest,
+    tensors: Tensors,
+    layers: Layers,
+    curve: Sequence[tuple[int, float]],
+    metrics: Mapping[str, Any],
+) -> Trained:
+    """A head on the released steps, as a model."""
+    data, details = release.details["data"], release.details
+    steps = steps_of(tensors, details["bias"])
+    model = Model(
+        details["features"], data["kind"], tuple(data["shape"]), tuple(data["labels"]), steps, layers
+    )
+    return Trained(
+        model,
+        curve,
+        {"loss": curve[-1][1], "epochs": curve[-1][0], "epsilon": release.proven.epsilon, **metrics},
+    )

@@ -1,0 +1,23 @@
+"""Training from an iterated release: the released head is the model; any other head is trained from the same moments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from airlock.inside.manifest import Manifest
+from airlock.models.moments import Tensors
+from airlock.params import TrainParams
+from stages.open.mechanisms import coefficients
+from stages.open.train import Trained
+
+
+def train(
+    params: TrainParams, release: Manifest, tensors: Tensors, *, checkpoint: Path | None = None
+) -> Trained:
+    """Take the last head of the release, or train another by gradient descent on samples."""
+    if params.method == "sgd" or params.head != "linear":
+        return coefficients.train(params, release, tensors, checkpoint=checkpoint)
+    weights = tensors["head"].astype(np.float64) * float(release.details["head_unit"])
+    return coefficients.trained_of(release, tensors, [(weights, np.zeros(weights.shape[1]))], [(0, 0.0)], {})

@@ -1,0 +1,81 @@
+"""The comparison on the report page: this run as a row of `airlock compare`, above what others reached on the same data set."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from airlock.compare.comparison import HEADINGS, Row, attacked
+from stages.open.report.findings import Findings
+
+RELEASE = "release"
+ABLATION = "coefficients, relevance "
+
+
+def compared(findings: Findings) -> dict[str, Any] | None:
+    """Headings and rows, the run's own first; None where there is no release."""
+    if RELEASE not in findings.priced:
+        return None
+    published = [Row.from_json(row) for row in findings.published.get("rows", [])]
+    others = [row for row in published if row.dataset == findings.params.dataset]
+    rows = [
+        {"cells": _own(findings, others).cells(), "own": True},
+        *({"cells": row.cells(), "own": False} for row in others),
+    ]
+    return {"headings": HEADINGS, "rows": rows, "others": len(others)}
+
+
+def ablated(findings: Findings) -> list[tuple[str, float, str, float]]:
+    """Whether relevance helped where it was tried: (data set, epsilon, way to spend that epsilon, accuracy), this data set's if any."""
+    rows = [
+        Row.from_json(row)
+        for row in findings.published.get("rows", [])
+        if row["mechanism"].startswith(ABLATION)
+    ]
+    own = [row for row in rows if row.dataset == findings.params.dataset]
+    return [
+        (row.place, row.epsilon, row.mechanism.removeprefix(ABLATION), row.accuracy)
+        for row in own or rows
+        if row.epsilon is not None and row.accuracy is not None
+    ]
+
+
+def _own(findings: Findings, others: list[Row]) -> Row:
+    made, asked, found = findings.priced[RELEASE], findings.params.release, findings.evaluate
+    run = {"mechanism": made.mechanism, "epsilon": asked.epsilon, "options": asked.options}
+    free, by_law = attacked(run, list(findings.published.get("attacks", [])))
+    measured = findings.attacked.get(RELEASE)
+    alike = [
+        row.paper_accuracy
+        for row in others
+        if (row.mechanism, row.epsilon) == (made.mechanism, asked.epsilon)
+    ]
+    options = [f"{name} {value}" for name, value in sorted(asked.options.items()) if isinstance(value, str)]
+    return Row(
+        dataset=findings.params.dataset,
+        mechanism=made.mechanism,
+        reading=", ".join(["this run", *options]),
+        neighbours=made.neighbours,
+        passes=made.passes,
+        epsilon=asked.epsilon,
+        claimed=made.claimed.epsilon if made.claimed else None,
+        proven_pure=_pure(made.proven.event),
+        proven=made.proven.epsilon,
+        delta=made.proven.delta,
+        attacked=measured.epsilon if measured else free,
+        attacked_by_law=None if measured else by_law,
+        accuracy=found.get("accuracy"),
+        paper_accuracy=next((accuracy for accuracy in alike if accuracy is not None), None),
+        records=(made.details.get("data") or {}).get("n"),
+        epochs=findings.train.get("epochs"),
+    )
+
+
+def _pure(event: Any) -> float:
+    """Epsilon at delta 0; infinite for Gaussian noise and where nothing is proven."""
+    if event is None:
+        return math.inf
+    from airlock.privacy import accounting
+    from airlock.privacy.events import from_json
+
+    return accounting.epsilon(from_json(event), 0.0)

@@ -1,0 +1,174 @@
+"""What the report page is made from: whatever the other stages left, read once. Anything missing is an empty value."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airlock.inside import manifest
+from airlock.inside.digests import sha256_path, walk
+from airlock.inside.manifest import Manifest
+from airlock.inside.room import Room
+from airlock.params import Params
+from airlock.privacy.guarantees import Guarantee
+
+RELEASED = "data/released/"
+IN_TIME = ("relevance", "release", "evaluation", "holdout", "reference")
+# Doors that public records pass unchanged: no privacy is claimed for them, so they are not part of any total.
+PASSED_THROUGH = ("holdout", "reference")
+
+
+@dataclass(frozen=True)
+class File:
+    """One input of the page."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything that the page may speak about."""
+
+    params: Params
+    model: Mapping[str, Any]
+    train: Mapping[str, Any]
+    evaluate: Mapping[str, Any]
+    attacked: Mapping[str, Guarantee]
+    releases: Mapping[str, Manifest]
+    curve: Sequence[tuple[float, float]]
+    relevance: Sequence[tuple[str, float]]
+    relevance_grid: Sequence[Sequence[float]]
+    picture: str | None
+    audit: Sequence[Mapping[str, Any]]
+    budget: Mapping[str, Any] | None
+    published: Mapping[str, Any]
+    files: Sequence[File]
+
+    @property
+    def priced(self) -> dict[str, Manifest]:
+        """The releases that a guarantee was priced for, by name."""
+        return {
+            name: found
+            for name, found in self.releases.items()
+            if found.applies and name not in PASSED_THROUGH
+        }
+
+
+def gather(room: Room) -> Findings:
+    """Read every input that this stage was given.
+
+    Raises:
+        ReleaseError: a release is not what its manifest says. A page must not show such a thing as if it were fine.
+    """
+    releases = {
+        name: manifest.load(folder) for name, folder in _released(room) if (folder / manifest.NAME).exists()
+    }
+    evidence = _read_json(find(room, "data/metrics/attack.json")).get("attacked") or {}
+    relevance = find(room, RELEASED + "relevance")
+    scores, grid = (
+        read_relevance(relevance, releases["relevance"])
+        if relevance and "relevance" in releases
+        else ([], [])
+    )
+    return Findings(
+        params=room.params,
+        model=_read_json(find(room, "data/model/model.json")),
+        train=_read_json(find(room, "data/metrics/train.json")),
+        evaluate=_read_json(find(room, "data/metrics/evaluate.json")),
+        attacked={name: Guarantee.from_json(document) for name, document in sorted(evidence.items())},
+        releases=releases,
+        curve=read_curve(find(room, "data/plots/learning_curve.csv")),
+        relevance=scores,
+        relevance_grid=grid,
+        picture=room.facts.get("picture"),
+        audit=room.facts.get("audit") or [],
+        budget=room.facts.get("budget"),
+        published=_read_json(find(room, "bench/results/mechanisms.json")),
+        files=list_files(room),
+    )
+
+
+def find(room: Room, path: str) -> Path | None:
+    """Where `path` is, if it lies at or below a path that the stage declares and if it is there."""
+    for declared, place in room.paths.items():
+        if path == declared or path.startswith(declared.rstrip("/") + "/"):
+            found = place / path[len(declared) :].lstrip("/") if path != declared else place
+            if found.exists():
+                return found
+    return None
+
+
+def _released(room: Room) -> list[tuple[str, Path]]:
+    found = {
+        path.removeprefix(RELEASED): place for path, place in room.paths.items() if path.startswith(RELEASED)
+    }
+    return [(name, found[name]) for name in (*IN_TIME, *sorted(found.keys() - set(IN_TIME))) if name in found]
+
+
+def _read_json(path: Path | None) -> Mapping[str, Any]:
+    if path is None:
+        return {}
+    document = json.loads(path.read_text())
+    return document if isinstance(document, dict) else {}
+
+
+def read_curve(path: Path | None) -> list[tuple[float, float]]:
+    """The (epoch, loss) pairs of a learning curve; rows that hold no figures are left out."""
+    if path is None:
+        return []
+    with path.open(newline="") as file:
+        points = [(_figure(row.get("epoch")), _figure(row.get("loss"))) for row in csv.DictReader(file)]
+    return [point for point in points if all(map(math.isfinite, point))]
+
+
+def _figure(text: str | None) -> float:
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return math.nan
+
+
+def read_relevance(folder: Path, made: Manifest) -> tuple[list[tuple[str, float]], list[list[float]]]:
+    """Relevance of each column, largest first, and as a picture where the records are images.
+
+    The release holds relevance.safetensors with one tensor `relevance`: one value a column, whose names are in
+    `details.columns`, or (height, width) or (height, width, channels) values for images; channels are added up.
+    """
+    path = folder / "relevance.safetensors"
+    if not path.exists():
+        return [], []
+    from safetensors.numpy import load_file
+
+    values = load_file(path)["relevance"]
+    if values.ndim > 1:
+        return [], [
+            [float(value) for value in row] for row in values.reshape(*values.shape[:2], -1).sum(axis=2)
+        ]
+    names = [
+        str(name)
+        for name in made.details.get("columns") or (f"column {index}" for index in range(len(values)))
+    ]
+    scores = [(name, float(value)) for name, value in zip(names, values, strict=True)]
+    return sorted(scores, key=lambda score: (-abs(score[1]), score[0])), []
+
+
+def list_files(room: Room) -> list[File]:
+    """Every file that the stage could read, code excepted, with its hash."""
+    outs = {path for path in room.paths if path.startswith("data/report")}
+    listed = []
+    for declared, place in sorted(room.paths.items()):
+        if declared in outs or declared.startswith(("airlock", "stages")) or not place.exists():
+            continue
+        inside = walk(place) if place.is_dir() else [("", place)]
+        listed += [
+            File(f"{declared}/{name}".rstrip("/"), path.stat().st_size, sha256_path(path))
+            for name, path in inside
+        ]
+    return listed

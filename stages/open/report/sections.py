@@ -1,0 +1,222 @@
+"""The sections of the report page as plain values; the template only lays them out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from airlock.inside.manifest import Manifest
+from airlock.params import Params
+from stages.open.report.charts import bars, heat_map, line_chart, number
+from stages.open.report.findings import PASSED_THROUGH, Findings
+
+Section = dict[str, Any]
+
+
+def result(findings: Findings) -> Section:
+    """How good the model is, and on what that is known."""
+    found, model = findings.evaluate, findings.model
+    accuracy, n = found.get("accuracy"), found.get("records") or 0
+    holdout = str(found.get("holdout") or "none")
+    table = found.get("confusion") or []
+    labels = [str(label) for label in model.get("labels") or range(len(table))]
+    # A private evaluation is noisy: counts derived from it would look more certain than they are.
+    exact = accuracy if holdout == "public" and n else None
+    return {
+        "accuracy": accuracy,
+        "reference": found.get("reference_accuracy"),
+        "holdout": holdout,
+        "records": n,
+        "interval": wilson(exact, n) if exact is not None else None,
+        "largest_class": max(map(sum, table)) / n if exact is not None and table else None,
+        "confusion": confusion(table, labels),
+        "labels": labels,
+        "model": {"layers": len(model["layers"]), "features": model["features"]}
+        if {"layers", "features"} <= model.keys()
+        else None,
+    }
+
+
+def wilson(share: float, n: int) -> tuple[float, float]:
+    """95 % confidence interval of a share seen in n trials (Wilson 1927)."""
+    z = 1.959963984540054
+    centre, spread = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return (centre - spread) / (1 + z * z / n), (centre + spread) / (1 + z * z / n)
+
+
+def confusion(table: Sequence[Sequence[float]], labels: Sequence[str]) -> list[Section]:
+    """Rows of the confusion matrix; each cell with its share of the row, which shades it."""
+    rows = []
+    for index, row in enumerate(table):
+        total = sum(row)
+        shares = [max(value / total, 0.0) if total > 0 else 0.0 for value in row]
+        rows.append(
+            {"label": labels[index], "cells": list(zip(row, shares, strict=True)), "found": shares[index]}
+        )
+    return rows
+
+
+def privacy(findings: Findings) -> Section:
+    """What is claimed, proven and measured, for each release and for all of them together."""
+    priced, releases = findings.priced, findings.releases
+    return {
+        "total": total(priced, findings.params.release.delta),
+        "rows": [
+            {"name": name, "made": found, "attacked": findings.attacked.get(name)}
+            for name, found in priced.items()
+        ],
+        "passes": sum(found.passes for found in priced.values()),
+        "interactive": any(found.interactive for found in priced.values()),
+        "passed": [name for name in PASSED_THROUGH if name in releases and releases[name].applies],
+    }
+
+
+def total(priced: Mapping[str, Manifest], delta: float) -> Section | None:
+    """The proven guarantee of all releases together, and what it means for one guess about one record.
+
+    Of two equally likely worlds, one with the record and one without, the right one is guessed with probability
+    (e^epsilon + delta) / (1 + e^epsilon) at most (Kairouz, Oh and Viswanath 2015).
+    """
+    if not priced:
+        return None
+    proven = [found.proven for found in priced.values()]
+    events = [one.event for one in proven if one.event is not None]
+    if len(proven) == 1:
+        epsilon, delta = proven[0].epsilon, proven[0].delta
+    elif len(events) == len(proven):
+        from airlock.privacy import accounting
+        from airlock.privacy.events import from_json
+
+        epsilon = accounting.total_epsilon(map(from_json, events), delta, neighbours=proven[0].neighbours)
+    else:
+        epsilon, delta = sum(one.epsilon for one in proven), sum(one.delta for one in proven)
+    odds = math.exp(-epsilon)
+    return {
+        "epsilon": epsilon,
+        "delta": delta,
+        "finite": math.isfinite(epsilon),
+        "guess": min((1 + delta * odds) / (1 + odds), 1.0),
+        "unit": proven[0].unit,
+        "reasons": [one.reason for one in proven if one.reason],
+    }
+
+
+def budget(findings: Findings) -> Section | None:
+    """What the ledger says about the population, and how much of the bar is full."""
+    if not findings.budget:
+        return None
+    spent, cap = findings.budget.get("epsilon"), findings.budget.get("cap_epsilon")
+    share = (
+        min(max(spent / cap, 0.0), 1.0)
+        if isinstance(spent, int | float) and isinstance(cap, int | float) and cap > 0
+        else None
+    )
+    return {
+        "population": "",
+        "epsilon": "unknown",
+        "cap_epsilon": None,
+        "delta": None,
+        "left": None,
+        "scratch": False,
+        **findings.budget,
+        "share": share,
+    }
+
+
+def boundary(findings: Findings) -> Section:
+    """The picture of the rooms and the audit's table."""
+    rows = [
+        {
+            "name": row.get("name", "?"),
+            "zone": row.get("zone") or "none",
+            "raw": _yes_or_no(row.get("could_read_raw")),
+            "sealed": _yes_or_no(row.get("could_read_sealed")),
+            "did": row.get("answer") or "unknown",
+            "passes": row.get("passes"),
+            "walls": _walls(row.get("enforcement")),
+        }
+        for row in findings.audit
+    ]
+    readers = [row for row in rows if "yes" in (row["raw"], row["sealed"])]
+    return {
+        "picture": Markup(findings.picture) if findings.picture else None,
+        "rows": rows,
+        "readers": [row["name"] for row in readers],
+        "breaches": [row["name"] for row in readers if row["zone"] not in ("sensitive", "release")],
+    }
+
+
+def _yes_or_no(fact: Any) -> str:
+    return "yes" if fact else "no"
+
+
+def _walls(found: Any) -> str:
+    if not found:
+        return "not recorded"
+    if isinstance(found, str):
+        return found
+    return "all five layers" if len(found) == 5 else ", ".join(map(str, found))
+
+
+def relevance(findings: Findings) -> Section:
+    """Which columns or pixels matter, as far as a release says so."""
+    drawing = None
+    if findings.relevance_grid:
+        drawing = Markup(heat_map(findings.relevance_grid, title="Relevance of each pixel"))
+    elif findings.relevance:
+        drawing = Markup(bars(findings.relevance, title="Relevance of each column"))
+    return {"drawing": drawing, "mode": findings.params.relevance.mode, "count": len(findings.relevance)}
+
+
+def curve(findings: Findings) -> Section:
+    """The learning curve, where training took more than one step."""
+    drawing = None
+    if len(findings.curve) > 1:
+        drawing = Markup(
+            line_chart(findings.curve, title="Learning curve", x_label="epoch", y_label="training loss")
+        )
+    return {"drawing": drawing, "method": findings.params.train.method}
+
+
+def summary(findings: Findings) -> Section:
+    """The page in a few figures, for `airlock report` and other programs."""
+    found, guarantee, readers = result(findings), privacy(findings), boundary(findings)
+    proven = guarantee["total"] or {}
+    finite = proven.get("finite", False)
+    return {
+        "dataset": findings.params.dataset,
+        "accuracy": found["accuracy"],
+        "reference_accuracy": found["reference"],
+        "records": found["records"],
+        "holdout": found["holdout"],
+        "epsilon": proven.get("epsilon") if finite else "infinity" if proven else None,
+        "delta": proven.get("delta"),
+        "unit": proven.get("unit"),
+        "passes": guarantee["passes"],
+        "could_read_records": readers["readers"],
+        "breaches": readers["breaches"],
+        "budget": findings.budget,
+    }
+
+
+def parameters(findings: Findings) -> Iterator[tuple[str, str, str, bool]]:
+    """(section, key, value, is the default) for everything in params.yaml."""
+    defaults = Params.model_validate({}).model_dump(mode="json")
+    for section, values in findings.params.model_dump(mode="json").items():
+        entries = values.items() if isinstance(values, dict) else [(section, values)]
+        for key, value in entries:
+            default = defaults[section][key] if isinstance(values, dict) else defaults[section]
+            yield section if isinstance(values, dict) else "", key, _plain(value), value == default
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return number(value, 12)
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_plain(item)}" for key, item in sorted(value.items())) or "none"
+    return "none" if value is None else str(value)

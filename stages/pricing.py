@@ -1,0 +1,24 @@
+"""What the release stages would make, priced. The broker asks this behind the wall, before any record is read."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from airlock.inside.room import Room
+from airlock.params import Params
+from airlock.privacy.plan import Facts
+
+
+def answer(room: Room) -> list[dict[str, Any]]:
+    """For each question, stage to out to plan."""
+    return [
+        {stage: _plans(module, asked) for stage, module in asked["stages"].items()}
+        for asked in room.facts["questions"]
+    ]
+
+
+def _plans(module: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    params, facts = Params.model_validate(asked["params"]), Facts.from_json(asked["facts"])
+    return {out: plan.to_json() for out, plan in importlib.import_module(module).plans(params, facts).items()}

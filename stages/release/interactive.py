@@ -1,0 +1,223 @@
+"""What interactive mechanisms share: keyed samples and noise for each step, and a walk that can stop and go on.
+
+Samples and noise of a step depend on the key, the release id, the step and (noise) the exact bytes of the sum, never on how the walk came
+there. So a run that was resumed, or begun again, draws the same samples and ends in the same bytes; no stream serves two sums, and
+the ledger, which charged the release before the first read, has nothing to charge again. A checkpoint holds functions of noisy sums only:
+accounting covers every iterate, not just the last. "Same bytes" is for one machine and number of threads: where sums round differently they
+get fresh noise, so a checkpoint of a run that was begun again elsewhere must not be published beside its release.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from airlock.errors import ParamsError
+from airlock.params import Params
+from airlock.privacy import accounting, events, noise
+from airlock.privacy.guarantees import Guarantee, Neighbours
+from airlock.privacy.plan import Facts
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from stages.release.papers.dp_sgd.dp_sgd import Data
+
+State = dict[str, "Tensor"]
+Tick = Callable[[int, int], None]
+FILE = "walk.safetensors"
+CHECKPOINT_STEPS = 100
+
+
+def silent(done: int, total: int) -> None:
+    """Where nobody watches."""
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """The randomness of one release."""
+
+    key: bytes
+    release_id: str
+
+    def sample(self, step: int, rate: float, count: int) -> Tensor:
+        """Rows of a Poisson sample."""
+        import torch
+
+        stream = self._stream(step, "sample", bytes(32))
+        return torch.from_numpy(np.flatnonzero(noise.poisson_sample(stream, rate, count)))
+
+    def gaussian(self, step: int, purpose: str, total: Tensor) -> Tensor:
+        """Standard normal noise of a sum's shape, for that sum alone."""
+        import torch
+
+        digest = hashlib.sha256(total.detach().cpu().contiguous().numpy().tobytes()).digest()
+        drawn = noise.float_gaussian(self._stream(step, purpose, digest), tuple(total.shape))
+        return torch.from_numpy(drawn).to(dtype=total.dtype, device=total.device)
+
+    def _stream(self, step: int, purpose: str, statistic: bytes) -> noise.Stream:
+        return noise.Stream(
+            self.key, release_id=self.release_id, release_pass=step + 1, purpose=purpose, statistic=statistic
+        )
+
+
+@dataclass(frozen=True)
+class Course:
+    """How one release is trained, whatever the mechanism: its randomness, where it may stop and go on, who is told how far it is."""
+
+    keyed: Keyed
+    checkpoint: Path | None = None
+    tick: Tick = silent
+
+    def walk(self, start: State, advance: Callable[[int, State], State], count: int) -> State:
+        """`walk`, with all of this."""
+        return walk(
+            start,
+            advance,
+            steps=count,
+            identity=self.keyed.release_id,
+            checkpoint=self.checkpoint,
+            tick=self.tick,
+        )
+
+
+Released = tuple[dict[str, Any], dict[str, Any]]
+
+
+def maker(train: Callable[[Params, Facts, Data, Course], Released]) -> Callable[..., Released]:
+    """A mechanism's `make`: all records in memory, for they are read again and again, and `train` on them."""
+
+    def make(
+        params: Params,
+        facts: Facts,
+        reader: Any,
+        *,
+        key: bytes,
+        release_id: str,
+        weights: Any = None,
+        checkpoint: Path | None = None,
+        tick: Tick = silent,
+    ) -> Released:
+        """Tensors and details of the release."""
+        from stages.release.papers.dp_sgd.dp_sgd import load
+
+        return train(params, facts, load(reader, facts), Course(Keyed(key, release_id), checkpoint, tick))
+
+    return make
+
+
+class Checkpoint:
+    """A walk's state at rest, or nothing where there is no folder."""
+
+    def __init__(self, folder: Path | None, identity: str) -> None:
+        self._path = folder / FILE if folder else None
+        self._identity = identity
+
+    def resume(self, start: State) -> tuple[int, State]:
+        """The last kept step and its state; the start where nothing of this release was kept."""
+        from safetensors import safe_open
+
+        if self._path is None or not self._path.exists():
+            return 0, start
+        with safe_open(str(self._path), "pt") as kept:
+            about: Mapping[str, str] = kept.metadata() or {}
+            if about.get("identity") != self._identity:
+                return 0, start
+            return int(about["step"]), {
+                name: kept.get_tensor(name).to(start[name].device) for name in kept.keys()
+            }  # noqa: SIM118
+
+    def keep(self, step: int, state: State) -> None:
+        """Write, then rename: a kill in between leaves the one before."""
+        from safetensors.torch import save_file
+
+        if self._path is None:
+            return
+        fresh = self._path.with_suffix(".new")
+        about = {"identity": self._identity, "step": str(step)}
+        save_file(
+            {name: value.detach().cpu().contiguous() for name, value in state.items()}, str(fresh), about
+        )
+        os.replace(fresh, self._path)
+
+
+def walk(
+    start: State,
+    advance: Callable[[int, State], State],
+    *,
+    steps: int,
+    identity: str,
+    checkpoint: Path | None = None,
+    tick: Tick = silent,
+) -> State:
+    """Take `steps` steps from `start`, or go on from the checkpoint.
+
+    Args:
+        start: the first state, which depends on no record.
+        advance: from a step's number and a state to the next state; the same arguments give the same bytes.
+        steps: how many.
+        identity: of the release; a checkpoint of another is left alone.
+        checkpoint: a folder to keep the state in.
+        tick: told how far it is, about a hundred times.
+    """
+    keeper = Checkpoint(checkpoint, identity)
+    first, state = keeper.resume(start)
+    for step in range(first, steps):
+        if step % max(1, steps // 100) == 0:
+            tick(step, steps)
+        state = advance(step, state)
+        if (step + 1) % CHECKPOINT_STEPS == 0:
+            keeper.keep(step + 1, state)
+    tick(steps, steps)
+    return state
+
+
+def check_unit(params: Params, name: str) -> None:
+    """Interactive mechanisms protect records and run on one machine."""
+    if params.release.unit != "record" or params.release.engine != "local":
+        raise ParamsError(f"params.yaml: '{name}' offers release.unit record and release.engine local only")
+
+
+def sampled(rate: float, steps: int, multiplier: float) -> dict[str, Any]:
+    """So many Poisson-sampled Gaussian steps, as an event."""
+    one = {
+        "kind": "poisson-sampled",
+        "sampling_probability": rate,
+        "event": {"kind": "gaussian", "noise_multiplier": multiplier},
+    }
+    return {"kind": "self-composed", "count": steps, "event": one}
+
+
+def price(event: Mapping[str, Any], delta: float, neighbours: Neighbours) -> float:
+    """Epsilon of an event; computed once, for plans are made several times a run."""
+    return _price(json.dumps(event, sort_keys=True), delta, neighbours)
+
+
+def proven(params: Params, event: Mapping[str, Any], *, sensitivity: str, argument: str) -> Guarantee:
+    """What is proven for floating-point noise that is priced as if it were exact."""
+    near, delta = params.release.neighbours, params.release.delta
+    epsilon = price(event, delta, near)
+    return Guarantee(
+        "proven",
+        "record",
+        near,
+        epsilon,
+        delta,
+        event=event,
+        sensitivity=sensitivity,
+        argument=argument,
+        arithmetic="idealised",
+    )
+
+
+@lru_cache(maxsize=64)
+def _price(event: str, delta: float, neighbours: Neighbours) -> float:
+    return accounting.epsilon(events.from_json(json.loads(event)), delta, neighbours=neighbours)

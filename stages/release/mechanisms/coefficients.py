@@ -1,0 +1,242 @@
+"""`coefficients`: noisy degree-2 loss coefficients on fixed features (MECHANISMS.md 1c; the proof is docs/mechanism.md).
+
+One pass releases the coefficients themselves: the Gram matrix G = sum a a^T and the cross moments B = sum a (M e_y - 1)^T of the rows.
+Two passes release the sum of rows first, and centre by it; three also a first Gram matrix, and whiten by it. No pass depends on a
+trained model. Rows have norm at most 1: under zero-out the sum of rows and G have L2 sensitivity 1, and B has sqrt(M (M - 1)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from airlock.errors import ParamsError, ReleaseError
+from airlock.inside.connection import Exchange
+from airlock.inside.sealed import SealedReader
+from airlock.models.features import features
+from airlock.models.features.projection import centre, tensors_of, whiten
+from airlock.models.features.rows import LIMIT
+from airlock.params import Params, Section, check
+from airlock.privacy import sensitivity
+from airlock.privacy.plan import Facts, Plan
+from stages.release.cluster import Cluster
+from stages.release.noisy_sums import Query, Teller, guarantee, price
+from stages.release.passes import Records, Wanted
+
+NAME, VERSION = "coefficients", 2
+ARGUMENT = "docs/mechanism.md: Theorem 1"
+ON_CLUSTER = True
+# Of mu squared, by number of passes; what is left goes to the cross moments. docs/mechanism.md says how they were chosen.
+MEAN_SHARE = {2: 0.05, 3: 0.03}
+WHITENING_SHARE = {3: 0.30}
+GRAM_SHARE = {1: 0.25, 2: 0.15, 3: 0.32}
+
+
+class Options(Section):
+    """release.options of `coefficients`; None means the default for the number of passes."""
+
+    mean_share: float | None = Field(None, gt=0, lt=1)
+    whitening_share: float | None = Field(None, gt=0, lt=1)
+    gram_share: float | None = Field(None, gt=0, lt=1)
+    whitening_ridge: float = Field(0.3, gt=0)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that shapes the released bytes, resolved from parameters and public facts."""
+
+    features: str
+    width: int
+    bias: int
+    classes: int
+    passes: int
+    shares: dict[str, float]
+    ridge: float
+    per_unit: int
+
+    @property
+    def size(self) -> int:
+        """Length of a row after centring."""
+        return self.width + (self.bias > 0)
+
+
+def resolve(params: Params, facts: Facts, options: Options | None = None) -> Recipe:
+    """Settle what `auto` means."""
+    options = options or check(Options, params.release.options, "params.yaml: release.options")
+    name = features.choose(params.release.features, facts.kind, facts.features)
+    feature_map = features.feature_map(name, facts.kind, facts.shape)
+    passes = (
+        {"image": 3, "tabular": 2}[facts.kind] if params.release.passes == "auto" else params.release.passes
+    )
+    if passes not in GRAM_SHARE:
+        raise ParamsError(
+            f"params.yaml: release.passes {passes} is not offered by '{NAME}': use auto, 1, 2 or 3"
+        )
+    wanted = {
+        "mean": options.mean_share or MEAN_SHARE[passes] if passes in MEAN_SHARE else 0.0,
+        "whitening": options.whitening_share or WHITENING_SHARE[passes] if passes in WHITENING_SHARE else 0.0,
+        "gram": options.gram_share or GRAM_SHARE[passes],
+    }
+    return Recipe(
+        name,
+        feature_map.width,
+        feature_map.bias,
+        len(facts.labels),
+        passes,
+        _shares(wanted, params),
+        options.whitening_ridge,
+        records_per_unit(params, facts),
+    )
+
+
+def records_per_unit(params: Params, facts: Facts) -> int:
+    """How many records one unit of privacy has at most: 1, or a user's bound in the schema.
+
+    A slot of somebody else's record counts as two: the record is replaced by what it is without the user, which is to take one record away
+    and to put one in.
+    """
+    if params.release.unit == "record":
+        return 1
+    if facts.per_user is None:
+        raise ParamsError(
+            "params.yaml: release.unit 'user' needs a schema that names the user column and a bound of records per user"
+        )
+    return facts.per_user + 2 * (facts.friends["appearances"] if facts.friends else 0)
+
+
+def _shares(wanted: dict[str, float], params: Params) -> dict[str, float]:
+    """Shares of what relevance leaves of the budget; the cross moments get the rest."""
+    rest = 1.0 - sum(wanted.values())
+    if rest <= 0:
+        raise ParamsError(
+            "params.yaml: release.options: the shares must sum to less than 1, for the cross moments need one too"
+        )
+    left = left_by_relevance(params)
+    return {purpose: share * left for purpose, share in {**wanted, "cross": rest}.items() if share > 0}
+
+
+def left_by_relevance(params: Params) -> float:
+    """The share of mu squared that the relevance release leaves, less what rounding could add to the shares of the two releases."""
+    return 1.0 if params.relevance.mode == "off" else 1.0 - params.relevance.share - 2.0**-50
+
+
+def queries(recipe: Recipe, params: Params) -> list[Query]:
+    """The noisy sums of the passes, in order."""
+    near, size, classes = params.release.neighbours, recipe.size, recipe.classes
+    triangle = size * (size + 1) // 2
+    mean, gram = sensitivity.mean(LIMIT, neighbours=near), sensitivity.gram(LIMIT, neighbours=near)
+    cross = sensitivity.cross(LIMIT, labels="centred", classes=classes, neighbours=near)
+    asked = (
+        Query("mean", 1, mean, "gaussian", recipe.width),
+        Query("whitening", 2, gram, "symmetric-gaussian", triangle),
+        Query("gram", recipe.passes, gram, "symmetric-gaussian", triangle),
+        Query("cross", recipe.passes, cross, "gaussian", size * classes),
+    )
+    return [
+        query.of_unit(recipe.per_unit).with_share(recipe.shares[query.purpose])
+        for query in asked
+        if query.purpose in recipe.shares
+    ]
+
+
+def plan(params: Params, facts: Facts) -> Plan:
+    """The price of a release, from parameters and public facts alone."""
+    recipe = resolve(params, facts)
+    priced = price(queries(recipe, params), params.release)
+    proven = guarantee(priced, params.release, argument=ARGUMENT)
+    return Plan(NAME, VERSION, parameters(recipe, params), passes=recipe.passes, proven=proven)
+
+
+def parameters(recipe: Recipe, params: Params) -> dict[str, Any]:
+    """What the release id hashes."""
+    return {
+        "epsilon": params.release.epsilon,
+        "delta": params.release.delta,
+        "features": recipe.features,
+        "shares": recipe.shares,
+        "whitening_ridge": recipe.ridge,
+        "relevance": params.relevance.mode,
+    }
+
+
+def make(
+    params: Params,
+    facts: Facts,
+    reader: SealedReader,
+    *,
+    key: bytes,
+    release_id: str,
+    weights: NDArray[np.float64] | None = None,
+    connection: Exchange | None = None,
+) -> tuple[dict[str, NDArray[np.int64]], dict[str, Any]]:
+    """Read the records and release their coefficients: integer tensors, and what a reader must know about them."""
+    recipe = resolve(params, facts)
+    priced = price(queries(recipe, params), params.release)
+    teller = Teller(priced, key=key, release_id=release_id)
+    records = open_records(recipe, facts, reader, connection, release_id)
+    prepare(recipe, facts.n, records, teller, weights)
+    release_moments(recipe.classes, records, teller)
+    return finish(recipe, records, teller)
+
+
+def open_records(
+    recipe: Recipe,
+    facts: Facts,
+    reader: SealedReader,
+    connection: Exchange | None = None,
+    release_id: str = "",
+) -> Records:
+    """The sealed records through the recipe's feature map, here or (with a connection) on the workers of a cluster."""
+    elsewhere = (
+        Cluster(connection, release_id, facts, recipe.features, recipe.bias, reader.chunks).ask
+        if connection
+        else None
+    )
+    return Records(
+        reader,
+        features.feature_map(recipe.features, facts.kind, facts.shape),
+        facts.shape,
+        elsewhere=elsewhere,
+    )
+
+
+def finish(
+    recipe: Recipe, records: Records, teller: Teller
+) -> tuple[dict[str, NDArray[np.int64]], dict[str, Any]]:
+    """The released tensors and details, once the passes are as many as were priced."""
+    if records.passes != recipe.passes:
+        raise ReleaseError(
+            f"the records were read {records.passes} times, but {recipe.passes} passes were priced"
+        )
+    # Centre and whitening matrix follow from the noisy sums of the first passes, which nobody needs besides.
+    tensors = {**tensors_of(records.steps), "gram": teller.told["gram"], "cross": teller.told["cross"]}
+    return tensors, {
+        "features": recipe.features,
+        "bias": recipe.bias,
+        "limit": LIMIT,
+        "sums": teller.details(),
+    }
+
+
+def prepare(
+    recipe: Recipe, n: int, records: Records, teller: Teller, weights: NDArray[np.float64] | None
+) -> None:
+    """The passes before the last: each adds a step that depends on released sums only."""
+    total = np.zeros(recipe.width, np.int64)
+    if "mean" in recipe.shares:
+        total = teller.tell("mean", records.ask(Wanted({"mean": "sum"}))["mean"])
+    records.steps.append(centre(total, n, bias=recipe.bias, weights=weights))
+    if "whitening" in recipe.shares:
+        gram = teller.tell("whitening", records.ask(Wanted({"whitening": "gram"}))["whitening"])
+        records.steps.append(whiten(gram, teller.priced["whitening"].scale, recipe.ridge))
+
+
+def release_moments(classes: int, records: Records, teller: Teller) -> None:
+    """One pass: Gram matrix and cross moments of the final rows."""
+    sums = records.ask(Wanted({"gram": "gram", "cross": "cross"}, classes))
+    for purpose in ("gram", "cross"):
+        teller.tell(purpose, sums[purpose])

@@ -1,0 +1,186 @@
+"""`coefficients-iterated`: coefficients, then residual rounds that each read the records once more (docs/mechanism.md).
+
+A round releases S = sum a r^T, where r = y - softmax(a W) is clipped to norm 0.2, and moves W by 2 M (G + ridge)^-1 S: a damped Newton
+step of the logistic loss, whose Hessian at the start is G / M (the 2 makes up for what clipping takes away). Reads depend on the model
+being trained, so it is interactive. Rows have norm at most 1, residuals at most the clip: S has L2 sensitivity 0.2 under zero-out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from airlock.errors import ParamsError
+from airlock.inside.connection import Exchange
+from airlock.inside.sealed import SealedReader
+from airlock.models.features.rows import LIMIT, quantise
+from airlock.models.features.softmax import BOUND, residuals
+from airlock.models.moments import closed_form, moments_of
+from airlock.params import Params, Section, check
+from airlock.privacy import sensitivity
+from airlock.privacy.plan import Facts, Plan
+from airlock.privacy.sums import label_rows
+from stages.release.mechanisms import coefficients
+from stages.release.mechanisms.coefficients import Recipe, finish, open_records, prepare, release_moments
+from stages.release.noisy_sums import Query, Teller, guarantee, price
+from stages.release.passes import Chunk, Integers, Sendable, Sums, cross_of
+
+NAME, VERSION = "coefficients-iterated", 1
+ARGUMENT = "docs/mechanism.md: Theorem 2"
+ON_CLUSTER = True
+ROUNDS = 10
+# A head's longest column, in its integers: products with rows stay below 2^45.
+COLUMN = 2.0**30
+# The least-squares head times M minimises the logistic loss to second order; a little less is a safer start.
+START = 0.8
+
+
+class Options(Section):
+    """release.options of `coefficients-iterated`. Shares are of mu squared; what they leave goes to the rounds, in equal parts."""
+
+    mean_share: float = Field(0.03, gt=0, lt=1)
+    whitening_share: float = Field(0.15, gt=0, lt=1)
+    gram_share: float = Field(0.10, gt=0, lt=1)
+    cross_share: float = Field(0.05, gt=0, lt=1)
+    whitening_ridge: float = Field(0.3, gt=0)
+    ridge: float = Field(0.3, gt=0)
+    clip: float = Field(0.2, gt=0, le=2)
+    step: float = Field(2.0, gt=0)
+
+
+@dataclass(frozen=True)
+class Head:
+    """A linear head in integers: weights = integers * unit, for rows of norm 1."""
+
+    integers: Integers
+    unit: float
+
+    @classmethod
+    def of(cls, weights: NDArray[np.float64]) -> Head:
+        """The nearest head on its grid. A constant added to all classes changes no probability, so the mean is taken out."""
+        centred = weights - weights.mean(axis=1, keepdims=True)
+        integers = quantise(centred, COLUMN)
+        longest = float(np.sqrt((centred * centred).sum(axis=0).max()))
+        return cls(integers.astype(np.int64), longest / COLUMN)
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self.integers.astype(np.float64) * self.unit
+
+
+@dataclass(frozen=True)
+class Residuals(Sendable):
+    """The question of a round: sum a r^T over a chunk, for the residuals r of a head that depends on earlier releases only."""
+
+    head: Head
+    clip: float
+    kind: ClassVar[str] = "residuals"
+
+    def __call__(self, chunk: Chunk) -> Sums:
+        logits = (chunk.rows @ self.head.integers.astype(np.float64)) * (self.head.unit / LIMIT)
+        targets = label_rows(chunk.labels, self.head.integers.shape[1])
+        return {"residuals": cross_of(chunk, residuals(logits, targets, self.clip), BOUND)}
+
+    def packed(self) -> tuple[dict[str, Any], Sums]:
+        """Clip, unit and head: all made from earlier releases."""
+        return {"clip": self.clip, "unit": self.head.unit}, {"head": self.head.integers}
+
+    @classmethod
+    def unpacked(cls, plain: Mapping[str, Any], tensors: Sums) -> Self:
+        """The inverse of `packed`."""
+        return cls(Head(tensors["head"], plain["unit"]), plain["clip"])
+
+
+def resolve(params: Params, facts: Facts) -> tuple[Recipe, Options, int]:
+    """The recipe of the first passes, the options, and the number of rounds."""
+    options = check(Options, params.release.options, "params.yaml: release.options")
+    first = params.model_copy(
+        update={"release": params.release.model_copy(update={"passes": "auto", "options": {}})}
+    )
+    recipe = coefficients.resolve(first, facts)
+    passes = recipe.passes + ROUNDS if params.release.passes == "auto" else params.release.passes
+    rounds = passes - recipe.passes
+    if not 1 <= rounds <= 100:
+        raise ParamsError(
+            f"params.yaml: release.passes {passes} is not offered by '{NAME}': use auto or {recipe.passes + 1} and more"
+        )
+    wanted = {
+        "mean": options.mean_share,
+        "whitening": options.whitening_share if recipe.passes == 3 else 0.0,
+        "gram": options.gram_share,
+        "cross": options.cross_share,
+    }
+    rest = 1.0 - sum(wanted.values())
+    if rest <= 0:
+        raise ParamsError(
+            "params.yaml: release.options: the shares must sum to less than 1, for the rounds need one too"
+        )
+    wanted |= {f"residuals-{index + 1}": rest / rounds for index in range(rounds)}
+    left = coefficients.left_by_relevance(params)
+    shares = {purpose: share * left for purpose, share in wanted.items() if share > 0}
+    return replace(recipe, shares=shares, ridge=options.whitening_ridge), options, rounds
+
+
+def queries(recipe: Recipe, params: Params, rounds: int) -> list[Query]:
+    """The noisy sums of all passes, in order."""
+    bound = sensitivity.bounded_cross(LIMIT, BOUND, neighbours=params.release.neighbours)
+    asked = [
+        Query(
+            f"residuals-{index + 1}",
+            recipe.passes + index + 1,
+            bound,
+            "gaussian",
+            recipe.size * recipe.classes,
+        )
+        for index in range(rounds)
+    ]
+    priced = [query.of_unit(recipe.per_unit).with_share(recipe.shares[query.purpose]) for query in asked]
+    return [*coefficients.queries(recipe, params), *priced]
+
+
+def plan(params: Params, facts: Facts) -> Plan:
+    """The price of a release, from parameters and public facts alone."""
+    recipe, options, rounds = resolve(params, facts)
+    proven = guarantee(
+        price(queries(recipe, params, rounds), params.release), params.release, argument=ARGUMENT
+    )
+    parameters = {
+        **coefficients.parameters(recipe, params),
+        "clip": options.clip,
+        "ridge": options.ridge,
+        "step": options.step,
+    }
+    return Plan(NAME, VERSION, parameters, passes=recipe.passes + rounds, proven=proven, interactive=True)
+
+
+def make(
+    params: Params,
+    facts: Facts,
+    reader: SealedReader,
+    *,
+    key: bytes,
+    release_id: str,
+    weights: NDArray[np.float64] | None = None,
+    connection: Exchange | None = None,
+) -> tuple[dict[str, NDArray[np.int64]], dict[str, Any]]:
+    """Read the records, pass by pass, and release coefficients and the last head."""
+    recipe, options, rounds = resolve(params, facts)
+    teller = Teller(price(queries(recipe, params, rounds), params.release), key=key, release_id=release_id)
+    records = open_records(recipe, facts, reader, connection, release_id)
+    prepare(recipe, facts.n, records, teller, weights)
+    release_moments(recipe.classes, records, teller)
+    moments = moments_of(teller.told, {"sums": teller.details()}, facts.n)
+    head = Head.of(START * recipe.classes * closed_form(moments, options.ridge))
+    for index in range(rounds):
+        exact = records.ask(Residuals(head, options.clip))["residuals"]
+        noisy = teller.tell(f"residuals-{index + 1}", exact).astype(np.float64) * (
+            options.clip / (LIMIT * BOUND)
+        )
+        head = Head.of(head.weights + options.step * recipe.classes * moments.solve(noisy, options.ridge))
+    tensors, details = finish(replace(recipe, passes=recipe.passes + rounds), records, teller)
+    return {**tensors, "head": head.integers}, {**details, "head_unit": head.unit}

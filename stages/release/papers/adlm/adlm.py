@@ -1,0 +1,356 @@
+"""`adlm`: the Adaptive Laplace Mechanism (Phan, Wu, Hu and Dou 2018, arXiv 1709.05750v2, Algorithm 1), as published, once for all.
+
+Released: noisy relevances (Eq. 12), every record's inputs (lines 9-14), a bias (line 14) and every record's loss coefficients
+(lines 16-19). The paper can be read in several ways, each a different mechanism: they are options, and the presets are
+
+    paper-literal   Delta_h0 = 2 d |h0| as in Lemma 3, noise for every record, relevance through a network trained on the raw records
+    authors-code    Delta_h0 of one pooled map, one noise vector for a whole batch, relevance clamped and to the fourth power
+    sound           the same algorithm with the sensitivities that Theorems A1 and A2 prove, relevance through a public network
+
+docs/errata/adlm.md tells which of the paper's claims hold. Sensitivities (L1): inputs d * range, labels 1 (zero-out) or 2
+(replace-one), mean relevance of m records d / m.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf, prod
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from airlock.errors import ParamsError
+from airlock.params import Params, Section, check
+from airlock.privacy import accounting, events
+from airlock.privacy.guarantees import Guarantee
+from airlock.privacy.plan import Facts, Plan
+
+if TYPE_CHECKING:
+    from airlock.attack.targets import Target
+
+NAME, VERSION = "adlm", 1
+ARGUMENT = "MECHANISMS.md: Theorems A1 and A2"
+Sensitivity = Literal["literal", "fan-in", "one-map", "pooled-map", "tight"]
+
+
+class Options(Section):
+    """release.options of `adlm` and `ilm`. None means the preset's value.
+
+    Attributes:
+        sensitivity: the reading of Delta_h0 (MECHANISMS.md 1a, point 3); `tight` is what is needed, and sets the other two as well.
+        noise: drawn for each record, or once for a batch (public data only: it protects no row).
+        network: that relevance goes through: `public` (random, data-free), `released` (trained by DP-SGD, charged), `raw` (no proof);
+            None is relevance.network, and if that is auto, the preset's.
+        allocation: beta from |R| (Eq. 16), or from the fourth power of the rescaled mean, clamped (the authors' code; no proof).
+        coefficients: noise on all three orders (line 18), or only on the one that depends on the record.
+        scaling: x in [0, 1], or divided by sqrt d as Sec. II has it.
+        budget: shares of epsilon for relevance, inputs and labels.
+        batch: |L|. clip: of the perturbed inputs, by the trainer.
+    """
+
+    preset: Literal["paper-literal", "authors-code", "sound"] = "sound"
+    sensitivity: Sensitivity | None = None
+    noise: Literal["record", "batch"] | None = None
+    network: Literal["public", "released", "raw"] | None = None
+    allocation: Literal["absolute", "clamped"] | None = None
+    coefficients: Literal["all", "labels"] | None = None
+    scaling: Literal["unit", "norm"] = "unit"
+    budget: tuple[float, float, float] = (0.25, 0.25, 0.5)
+    batch: int | None = Field(None, ge=1)
+    clip: float = Field(10.0, gt=0)
+    relevance_records: int | None = Field(None, ge=1)
+    stabiliser: float = Field(1.0, gt=0)
+    pretraining_epochs: int = Field(12, ge=1)
+
+
+PRESETS: dict[str, dict[str, str]] = {
+    "paper-literal": {
+        "sensitivity": "literal",
+        "noise": "record",
+        "network": "raw",
+        "allocation": "absolute",
+        "coefficients": "all",
+    },
+    "authors-code": {
+        "sensitivity": "pooled-map",
+        "noise": "batch",
+        "network": "raw",
+        "allocation": "clamped",
+        "coefficients": "labels",
+    },
+    "sound": {
+        "sensitivity": "tight",
+        "noise": "record",
+        "network": "public",
+        "allocation": "absolute",
+        "coefficients": "labels",
+    },
+}
+BATCHES = {1: 1800, 3: 7200}
+# Share of epsilon for the network, where it is trained by DP-SGD; the rest is divided by `budget`.
+NETWORK_SHARE = 0.25
+# Beyond this nobody asks for the last bit of noise, and loss distributions are slow.
+LARGE_EPSILON = 20.0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One reading of the paper on one data set, with every figure that shapes the released bytes.
+
+    Attributes:
+        features: d. span: r, the length of the interval that a feature lives in.
+        epsilons: the paper's e1, e2, e3.
+        input_scale: of Laplace noise on x with an even share (beta = 1); label_scale: on a coefficient; relevance_scale: on the mean.
+        counted: m, the records that relevance is averaged over.
+        adaptive: False for ILM, which needs no relevance.
+    """
+
+    options: Options
+    features: int
+    span: float
+    batch: int
+    epsilons: tuple[float, float, float]
+    input_scale: float
+    label_scale: float
+    relevance_scale: float
+    counted: int
+    moved_labels: int
+    adaptive: bool
+
+    @property
+    def input_epsilon(self) -> float:
+        """Theorem A1: sum of r_j / b_j, the same for every way to share with sum of beta = d; tight."""
+        return self.features * self.span / self.input_scale
+
+    @property
+    def label_epsilon(self) -> float:
+        """Theorem A2, scalar reading: a coefficient moves by 1 in one class (zero-out) or two (replace-one); tight."""
+        return self.moved_labels / self.label_scale
+
+    @property
+    def relevance_epsilon(self) -> float:
+        """Relevances of a record are in [0, 1] each, through a network that does not depend on it: d / m on the mean."""
+        return self.features / self.counted / self.relevance_scale if self.adaptive else 0.0
+
+    @property
+    def flaw(self) -> str:
+        """Why nothing finite is proven; empty where something is."""
+        if self.options.noise == "batch":
+            return "one noise vector is shared by a batch, so differences of its records are released exactly"
+        if self.adaptive and self.options.network == "raw":
+            return "relevance goes through a network that was trained on the raw records without privacy"
+        if self.adaptive and self.options.allocation == "clamped":
+            return "least and greatest relevance of the raw mean are used without noise"
+        return ""
+
+
+def resolve(params: Params, facts: Facts, *, adaptive: bool = True) -> Recipe:
+    """Settle the preset, the sensitivities and the scales of the noise."""
+    if params.release.unit != "record" or params.release.engine != "local":
+        raise ParamsError(
+            f"params.yaml: '{NAME if adaptive else 'ilm'}' offers release.unit record and release.engine local only"
+        )
+    given = check(Options, params.release.options, "params.yaml: release.options")
+    preset = PRESETS[given.preset] | (
+        {} if params.relevance.network == "auto" else {"network": params.relevance.network}
+    )
+    options = given.model_copy(
+        update={name: value for name, value in preset.items() if getattr(given, name) is None}
+    )
+    if min(options.budget) <= 0 or abs(sum(options.budget) - 1) > 1e-9:
+        raise ParamsError("params.yaml: release.options.budget: three positive shares that sum to 1")
+    size, moved = prod(facts.shape), 2 if params.release.neighbours == "replace-one" else 1
+    span = size**-0.5 if options.scaling == "norm" else 1.0
+    batch = min(
+        options.batch or (BATCHES.get(facts.shape[2], 1800) if facts.kind == "image" else 1800),
+        max(facts.n, 1),
+    )
+    counted = min(options.relevance_records or facts.n, facts.n) if adaptive else 0
+    shares = (
+        options.budget
+        if adaptive
+        else (0.0, options.budget[1] / sum(options.budget[1:]), options.budget[2] / sum(options.budget[1:]))
+    )
+    epsilon = params.release.epsilon * (
+        1 - NETWORK_SHARE if adaptive and options.network == "released" else 1.0
+    )
+    if options.sensitivity == "tight" and not adaptive:
+        epsilon = _pure_total(epsilon, params.release.delta, size, moved, shares)
+    first, second, third = (share * epsilon for share in shares)
+    inputs, labels, relevance = _sensitivities(options, facts, batch, span, moved, counted)
+    return Recipe(
+        options, size, span, batch, (first, second, third),
+        input_scale=inputs / (batch * second),
+        label_scale=labels / (batch * third),
+        relevance_scale=relevance / first if adaptive else inf,
+        counted=counted,
+        moved_labels=moved,
+        adaptive=adaptive,
+    )  # fmt: skip
+
+
+def _sensitivities(
+    options: Options, facts: Facts, batch: int, span: float, moved: int, counted: int
+) -> tuple[float, float, float]:
+    """Delta_h0, Delta_F and Delta_R in the chosen reading."""
+    size, classes = prod(facts.shape), len(facts.labels)
+    if options.sensitivity == "tight":
+        return batch * size * span, float(batch * moved), size / max(counted, 1)
+    kernel, maps, positions, pooled, hidden = geometry(facts.shape)
+    fan_in = kernel * kernel * facts.shape[2] if kernel else size
+    inputs = {
+        "literal": 2 * size * positions * maps,
+        "fan-in": 2 * fan_in * positions * maps,
+        "one-map": 2 * fan_in * positions,
+        "pooled-map": 2 * fan_in * pooled,
+    }[str(options.sensitivity)]
+    return float(inputs), classes * (hidden + hidden**2 / 4), 2 * size / max(facts.n, 1)
+
+
+def geometry(shape: tuple[int, ...]) -> tuple[int, int, int, int, int]:
+    """Kernel, maps, positions and pooled positions of the first layer, and |h| (the paper's networks; no torch needed)."""
+    if len(shape) == 1:
+        return 0, 32, 1, 1, 25
+    kernel, maps, pool, hidden = (5, 32, 2, 25) if shape[2] == 1 else (3, 128, 3, 30)
+    return kernel, maps, shape[0] * shape[1], (shape[0] // pool) * (shape[1] // pool), hidden
+
+
+@lru_cache(maxsize=64)
+def _pure_total(
+    epsilon: float, delta: float, features: int, moved: int, shares: tuple[float, float, float]
+) -> float:
+    """The sum of pure epsilons at which ILM is (epsilon, delta)-DP: even shares are d equal Laplace mechanisms, which compose well."""
+    if epsilon > LARGE_EPSILON:
+        return epsilon
+
+    def fits(total: float) -> bool:
+        return (
+            accounting.epsilon(events.from_json(_even_event(total, features, moved, shares)), delta)
+            <= epsilon
+        )
+
+    low, high = epsilon, 2 * epsilon
+    while fits(high):
+        low, high = high, 2 * high
+    while high > 1.001 * low:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _even_event(
+    total: float, features: int, moved: int, shares: tuple[float, float, float]
+) -> dict[str, Any]:
+    return laplaces((features, features / (shares[1] * total)), (moved, moved / (shares[2] * total)))
+
+
+def laplaces(*counted: tuple[int, float]) -> dict[str, Any]:
+    """Independent Laplace mechanisms, each so many times with that multiplier, as an event."""
+    parts = [
+        {"kind": "self-composed", "count": count, "event": {"kind": "laplace", "noise_multiplier": m}}
+        for count, m in counted
+    ]
+    return {"kind": "composed", "events": parts}
+
+
+def plan(params: Params, facts: Facts) -> Plan:
+    """The price of a release, from parameters and public facts alone."""
+    return priced(NAME, resolve(params, facts), params, facts)
+
+
+def priced(name: str, recipe: Recipe, params: Params, facts: Facts) -> Plan:
+    """Claimed (by the paper) and proven (Theorems A1-A3) guarantee of one reading."""
+    released = recipe.adaptive and recipe.options.network == "released"
+    reads = {"raw": recipe.options.pretraining_epochs, "released": network_steps(recipe)}.get(
+        str(recipe.options.network), 0
+    )
+    return Plan(
+        name,
+        VERSION,
+        {
+            "epsilon": params.release.epsilon,
+            "delta": params.release.delta,
+            **recipe.options.model_dump(mode="json"),
+        },
+        passes=1 + (1 + reads if recipe.adaptive else 0),
+        proven=_proven(recipe, params, facts),
+        claimed=_claimed(recipe, params),
+        interactive=released,
+        public_only=bool(recipe.flaw),
+    )
+
+
+def _claimed(recipe: Recipe, params: Params) -> Guarantee | None:
+    if recipe.options.sensitivity == "tight":
+        return None
+    return Guarantee(
+        "claimed",
+        "record",
+        "replace-one",
+        params.release.epsilon,
+        0.0,
+        argument="Phan et al. 2018, Theorem 1",
+    )
+
+
+def _proven(recipe: Recipe, params: Params, facts: Facts) -> Guarantee:
+    near, delta = params.release.neighbours, params.release.delta
+    if recipe.flaw:
+        return Guarantee("proven", "record", near, inf, 0.0, argument=ARGUMENT, reason=recipe.flaw)
+    event = event_of(recipe, params, facts)
+    sensitivity = (
+        f"L1: inputs {recipe.features * recipe.span:g}, labels {recipe.moved_labels}"
+        + (f", mean relevance {recipe.features / recipe.counted:g}" if recipe.adaptive else "")
+    )  # fmt: skip
+    epsilon = accounting.epsilon(events.from_json(event), delta, neighbours=near)
+    return Guarantee(
+        "proven", "record", near, epsilon, delta, event=event, sensitivity=sensitivity, argument=ARGUMENT
+    )
+
+
+def event_of(recipe: Recipe, params: Params, facts: Facts) -> dict[str, Any]:
+    """What the ledger is charged.
+
+    AdLM's shares are known only after a release, and every way to share has the same pure epsilon: it is charged as the worst
+    mechanism of that epsilon, randomised response (discrete Laplace of sensitivity 1). ILM's even shares are charged one by one.
+    """
+    if not recipe.adaptive:
+        return laplaces(
+            (recipe.features, recipe.input_scale / recipe.span), (recipe.moved_labels, recipe.label_scale)
+        )
+    total = recipe.input_epsilon + recipe.label_epsilon + recipe.relevance_epsilon
+    pure = {"kind": "discrete-laplace", "noise_parameter": total, "sensitivity": 1}
+    if recipe.options.network != "released":
+        return pure
+    from stages.release.papers.adlm import pretraining
+
+    return {
+        "kind": "composed",
+        "events": [pure, pretraining.event(recipe.options.pretraining_epochs, params, facts)],
+    }
+
+
+def network_steps(recipe: Recipe) -> int:
+    """Reads of a network trained by DP-SGD: its steps."""
+    from stages.release.papers.adlm import pretraining
+
+    return recipe.options.pretraining_epochs * pretraining.STEPS_AN_EPOCH
+
+
+def make(
+    params: Params, facts: Facts, reader: Any, *, key: bytes, release_id: str, weights: Any = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read, perturb, and forget: tensors and details of the release."""
+    from stages.release.papers.adlm.perturbation import perturb
+
+    return perturb(resolve(params, facts), params, facts, reader, key=key, release_id=release_id)
+
+
+def targets(
+    params: Params, facts: Facts, *, factor: float = 1.0, release: dict[str, Any] | None = None
+) -> list[Target]:
+    """What an attack can go for."""
+    from stages.release.papers.adlm.targets import targets_of
+
+    return targets_of(resolve(params, facts), delta=params.release.delta, factor=factor, release=release)

@@ -1,0 +1,224 @@
+"""Records, perturbed one by one and once for all: what AdLM and ILM release (stages/release/papers/adlm/adlm.py says what it proves).
+
+Everything is an integer on a public grid: inputs in 1/255 (images) or 2^-16 (tables), coefficients and relevances in 2^-16.
+Laplace noise is added on the same grid, so the proofs hold for exactly the released bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airlock.models.papers import taylor
+from airlock.params import Params
+from airlock.privacy import noise
+from airlock.privacy.plan import Facts
+from airlock.records.encoding import unpack
+from stages.release.papers.adlm.adlm import Recipe, geometry
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+FINE = 2**16
+GRIDS = {"image": 255, "tabular": FINE}
+# A little more noise than the proofs ask for, against the rounding of scales and shares.
+ABOVE = 1 + 1e-9
+SMALLEST_SHARE = 1e-4
+
+
+class Keyed:
+    """Laplace noise for one release: a stream for each purpose, tied to what it is added to."""
+
+    def __init__(self, key: bytes, release_id: str) -> None:
+        self._key, self._id = key, release_id
+
+    def add(self, exact: Integers, scales: Floats | float, *, release_pass: int, purpose: str) -> Integers:
+        """Exact integers plus noise; `scales` may differ from column to column (in grid units)."""
+        if isinstance(scales, float):
+            noisy: Integers = noise.add_noise(
+                exact,
+                key=self._key,
+                release_id=self._id,
+                release_pass=release_pass,
+                purpose=purpose,
+                scale=scales * ABOVE,
+                form="laplace",
+            )
+            return noisy
+        stream = noise.Stream(
+            self._key,
+            release_id=self._id,
+            release_pass=release_pass,
+            purpose=purpose,
+            statistic=noise.digest(exact, float(np.sum(scales)), "laplace by column"),
+        )
+        drawn = np.empty_like(exact)
+        for column, scale in enumerate(scales):
+            drawn[:, column] = noise.laplace(stream, float(scale) * ABOVE, len(exact))
+        return exact + drawn
+
+
+def perturb(
+    recipe: Recipe,
+    params: Params,
+    facts: Facts,
+    reader: Any,
+    *,
+    key: bytes,
+    release_id: str,
+    network: Any = None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Relevance (one pass and what its network needs), then inputs, bias and coefficients (one pass).
+
+    `network` is one that relevance goes through and that was made before; without it, it is made here.
+    """
+    from stages.release.papers.adlm import pretraining
+
+    keyed, grid = Keyed(key, release_id), GRIDS[facts.kind]
+    tensors: dict[str, Any] = {}
+    shares = np.ones(recipe.features)
+    if recipe.adaptive:
+        tensors["relevance"] = _relevance(
+            recipe,
+            facts,
+            reader,
+            keyed,
+            network or pretraining.network(recipe, params, facts, reader, key=key, release_id=release_id),
+        )
+        shares = allocate(tensors["relevance"].astype(np.float64))
+    scales = recipe.input_scale / shares
+    tensors["scales"] = scales
+    tensors["bias"] = keyed.add(
+        np.zeros(geometry(facts.shape)[1], np.int64),
+        recipe.input_scale * FINE,
+        release_pass=0,
+        purpose="bias",
+    )
+    parts = [
+        _perturb_chunk(recipe, facts, keyed, chunk, scales * grid / recipe.span)
+        for chunk in _chunks(reader, facts)
+    ]
+    tensors["inputs"] = np.concatenate([inputs for inputs, _ in parts])
+    tensors["coefficients"] = np.concatenate([coefficients for _, coefficients in parts])
+    return tensors, {
+        "grid": grid,
+        "fine": FINE,
+        "clip": recipe.options.clip,
+        "n": facts.n,
+        "epsilons": epsilons(recipe),
+    }
+
+
+def epsilons(recipe: Recipe) -> dict[str, float]:
+    """The pure epsilon of each part, for the manifest; no part of it depends on a record."""
+    return {
+        "inputs": recipe.input_epsilon,
+        "labels": recipe.label_epsilon,
+        "relevance": recipe.relevance_epsilon,
+    }
+
+
+def allocate(relevance: Floats) -> Floats:
+    """Eq. 16: beta_j = d |R_j| / sum |R|, kept above a tiny share so that every scale is finite; the shares sum to d."""
+    size = np.abs(relevance)
+    share = np.maximum(size / max(float(size.mean()), 1e-300), SMALLEST_SHARE)
+    shares: Floats = share * (len(share) / share.sum())
+    return shares
+
+
+def _chunks(reader: Any, facts: Facts) -> Iterator[tuple[int, Integers, NDArray[np.int32]]]:
+    """First row, integer inputs and labels of each chunk; a null record is a row of zeros without a label."""
+    first, grid = 0, GRIDS[facts.kind]
+    for batch in reader:
+        encoded = unpack(batch, facts.shape)
+        flat = encoded.x.reshape(len(encoded.x), prod(facts.shape))
+        inputs = (
+            flat.astype(np.int64)
+            if facts.kind == "image"
+            else np.floor(np.clip(flat, 0, 1) * grid).astype(np.int64)
+        )
+        yield (
+            first,
+            inputs * encoded.valid[:, None],
+            np.where(encoded.valid > 0, encoded.y, -1).astype(np.int32),
+        )
+        first += len(inputs)
+
+
+def _perturb_chunk(
+    recipe: Recipe, facts: Facts, keyed: Keyed, chunk: tuple[int, Integers, NDArray[np.int32]], scales: Floats
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Lines 12-13 and 18-19 of Algorithm 1 for one chunk."""
+    first, inputs, labels = chunk
+    table = np.trunc(taylor.coefficients(labels, len(facts.labels)) * FINE).astype(np.int64)
+    noisy = table if recipe.options.coefficients == "all" else table[:, 1:2]
+    flat, label_scale = noisy.reshape(len(noisy), -1), recipe.label_scale * FINE
+    if recipe.options.noise == "batch":
+        rows = np.arange(first, first + len(inputs)) // recipe.batch
+        inputs = inputs + _shared(keyed, rows, scales, "inputs")
+        flat = flat + _shared(keyed, rows, np.full(flat.shape[1], label_scale), "coefficients")
+    else:
+        inputs = keyed.add(inputs, scales, release_pass=2, purpose=f"inputs {first}")
+        flat = keyed.add(flat, float(label_scale), release_pass=2, purpose=f"coefficients {first}")
+    if recipe.options.coefficients == "all":
+        table = flat.reshape(table.shape)
+    else:
+        table[:, 1:2] = flat.reshape(noisy.shape)
+    return narrow(inputs), narrow(table)
+
+
+def _shared(keyed: Keyed, batches: Integers, scales: Floats, purpose: str) -> Integers:
+    """One noise vector for each batch (by row position), the same whatever chunk asks for it."""
+    rows = {
+        int(batch): keyed.add(
+            np.zeros((1, len(scales)), np.int64),
+            scales,
+            release_pass=2,
+            purpose=f"{purpose} of batch {batch}",
+        )[0]
+        for batch in np.unique(batches)
+    }
+    return np.stack([rows[int(batch)] for batch in batches])
+
+
+def narrow(values: Integers) -> NDArray[np.int32]:
+    """To 32 bits; what does not fit is cut off, which is post-processing."""
+    limits = np.iinfo(np.int32)
+    return np.clip(values, limits.min, limits.max).astype(np.int32)
+
+
+def _relevance(recipe: Recipe, facts: Facts, reader: Any, keyed: Keyed, network: Any) -> Integers:
+    """Eq. 12: the noisy sum over `counted` records of relevances in [0, 1], in units of 2^-16."""
+    import torch
+
+    from airlock.models import lrp
+
+    total, left = np.zeros(recipe.features, np.int64), recipe.counted
+    for _, inputs, labels in _chunks(reader, facts):
+        rows = torch.from_numpy((inputs[:left] / GRIDS[facts.kind]).astype(np.float32)).reshape(
+            -1, *facts.shape
+        )
+        found = lrp.normalise(
+            lrp.relevances(network, rows, stabiliser=recipe.options.stabiliser).double().numpy()
+        )
+        # A null record has no relevance.
+        total += np.trunc(found * FINE * (labels[:left] >= 0)[:, None]).astype(np.int64).sum(0)
+        left -= len(rows)
+        if left <= 0:
+            break
+    if recipe.options.allocation == "clamped":
+        total = _clamped(total, recipe.counted)
+    return keyed.add(
+        total, recipe.relevance_scale * recipe.counted * FINE, release_pass=1, purpose="relevance"
+    )
+
+
+def _clamped(total: Integers, counted: int) -> Integers:
+    """The authors' code: the mean, rescaled by its own least and greatest value, to the fourth power, at least 1e-5."""
+    mean = (total - total.min()) / max(float(total.max() - total.min()), 1.0)
+    powered: Integers = np.trunc(np.maximum(mean**4, 1e-5) * counted * FINE).astype(np.int64)
+    return powered

@@ -1,0 +1,185 @@
+"""`patch-moments`: private convolutional deep belief networks, sound (MECHANISMS.md 4c; the published one is `pcdbn`).
+
+Every layer of filters is learned from one release of patch moments, S = sum over records of sum over patches of p p^T, which is all that
+the degree-1 energy of a convolutional Boltzmann machine takes from the data. Filters are trained between two passes inside this
+stage, but from released moments alone (airlock/models/papers/filters.py): they are post-processing, cost nothing, and anyone can train them again
+from the released tensors. On the features of the learned filters the head is `coefficients`, three more passes.
+
+Sensitivity of a layer's moments (Frobenius, in grid units): every record's matrix is scaled to norm C = LIMIT, so C under zero-out; the
+matrices are truncated positive semidefinite ones of size d, so sqrt 2 (C + d), not 2 C, under replace-one (airlock/privacy/sensitivity.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from airlock.errors import ParamsError
+from airlock.inside.sealed import SealedReader
+from airlock.models.features.rows import LIMIT
+from airlock.models.papers import filters, patches
+from airlock.params import Params, check
+from airlock.privacy import sensitivity
+from airlock.privacy.plan import Facts, Plan
+from stages.release.mechanisms import coefficients
+from stages.release.noisy_sums import Query, Teller, guarantee, price
+from stages.release.passes import Records, Wanted
+
+NAME, VERSION = "patch-moments", 1
+ARGUMENT = "docs/errata/pcdbn.md: Theorem P"
+HEAD_PASSES = 3
+FILTERS = {"divergence": filters.diverge, "eigenvectors": filters.eigenvectors}
+
+
+class Options(coefficients.Options):
+    """release.options of `patch-moments`; the shares of the head are those of `coefficients`, of what the layers leave.
+
+    Attributes:
+        layers: filters of each layer, from the bottom; one or two layers.
+        layer_share: of mu squared, for the moments of each layer.
+        learner: contrastive divergence with persistent chains, or its fixed points in closed form.
+    """
+
+    layers: tuple[int, ...] = (6, 4)
+    layer_share: float = Field(0.01, gt=0, lt=0.5)
+    learner: Literal["divergence", "eigenvectors"] = "divergence"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that shapes the released bytes."""
+
+    options: Options
+    sizes: tuple[int, ...]
+    head: coefficients.Recipe
+
+    @property
+    def depth(self) -> int:
+        return len(self.sizes)
+
+
+def resolve(params: Params, facts: Facts) -> Recipe:
+    """Settle layers, sizes of patches and shares."""
+    options = check(Options, params.release.options, "params.yaml: release.options")
+    _refuse(params, facts, options)
+    sizes = tuple(
+        patches.patch_size(facts.shape, options.layers[:depth]) for depth in range(len(options.layers))
+    )
+    for count, size, side in zip(options.layers, sizes, patches.SIDES, strict=False):
+        if not 1 <= count <= size - size // side**2:
+            raise ParamsError(
+                f"params.yaml: release.options.layers: a layer can have 1 to {size - size // side**2} filters here, not {count}"
+            )
+    # The head is that of `coefficients` on images: the same three passes and shares, of what the layers leave.
+    fixed = params.release.model_copy(update={"features": "hog-1", "passes": HEAD_PASSES})
+    head = coefficients.resolve(params.model_copy(update={"release": fixed}), facts, options)
+    # Less what rounding could add to the sum of the shares.
+    left = 1.0 - len(sizes) * options.layer_share - 2.0**-50
+    shares = {purpose: share * left for purpose, share in head.shares.items()}
+    return Recipe(
+        options,
+        sizes,
+        replace(head, features=patches.NAME, width=patches.width(facts.shape, options.layers), shares=shares),
+    )
+
+
+def _refuse(params: Params, facts: Facts, options: Options) -> None:
+    if facts.kind != "image":
+        raise ParamsError(f"params.yaml: '{NAME}' learns filters for images: use coefficients for tables")
+    if not 1 <= len(options.layers) <= len(patches.SIDES):
+        raise ParamsError(
+            f"params.yaml: release.options.layers: 1 or {len(patches.SIDES)} layers, not {len(options.layers)}"
+        )
+    if params.release.features != "auto" or params.relevance.mode != "off":
+        raise ParamsError(
+            f"params.yaml: '{NAME}' learns its features: set release.features to auto and relevance.mode to off"
+        )
+    if params.release.passes not in ("auto", len(options.layers) + HEAD_PASSES):
+        raise ParamsError(
+            f"params.yaml: release.passes: '{NAME}' with {len(options.layers)} layers needs {len(options.layers) + HEAD_PASSES}, or auto"
+        )
+
+
+def queries(recipe: Recipe, params: Params) -> list[Query]:
+    """One matrix for each layer, then the sums of the head."""
+    asked = []
+    for depth, size in enumerate(recipe.sizes):
+        bound = sensitivity.moment(LIMIT, size, neighbours=params.release.neighbours)
+        query = Query(_purpose(depth), depth + 1, bound, "symmetric-gaussian", size * (size + 1) // 2)
+        asked.append(query.of_unit(recipe.head.per_unit).with_share(recipe.options.layer_share))
+    return asked + [
+        replace(one, release_pass=one.release_pass + recipe.depth)
+        for one in coefficients.queries(recipe.head, params)
+    ]
+
+
+def plan(params: Params, facts: Facts) -> Plan:
+    """The price of a release, from parameters and public facts alone."""
+    recipe = resolve(params, facts)
+    proven = guarantee(price(queries(recipe, params), params.release), params.release, argument=ARGUMENT)
+    learned = {
+        "layers": list(recipe.options.layers),
+        "layer_share": recipe.options.layer_share,
+        "learner": recipe.options.learner,
+    }
+    return Plan(
+        NAME,
+        VERSION,
+        {**coefficients.parameters(recipe.head, params), **learned},
+        recipe.depth + HEAD_PASSES,
+        proven,
+    )
+
+
+def make(
+    params: Params, facts: Facts, reader: SealedReader, *, key: bytes, release_id: str, weights: Any = None
+) -> tuple[dict[str, NDArray[np.int64]], dict[str, Any]]:
+    """Read the records once for each layer and three times for the head: integer tensors, and what a reader must know about them."""
+    recipe = resolve(params, facts)
+    teller = Teller(price(queries(recipe, params), params.release), key=key, release_id=release_id)
+    layers = learn(recipe, facts, reader, teller)
+    records = Records(reader, patches.learned_map(facts.shape, layers), facts.shape)
+    coefficients.prepare(recipe.head, facts.n, records, teller, None)
+    coefficients.release_moments(recipe.head.classes, records, teller)
+    tensors, details = coefficients.finish(recipe.head, records, teller)
+    told = {_purpose(depth): teller.told[_purpose(depth)] for depth in range(recipe.depth)}
+    return {**tensors, **told, **patches.tensors_of(layers)}, {**details, "filters": _provenance(recipe)}
+
+
+def learn(recipe: Recipe, facts: Facts, reader: SealedReader, teller: Teller) -> list[patches.Layer]:
+    """One pass for each layer: its moments are released, and its filters follow from them."""
+    layers: list[patches.Layer] = []
+    for depth, size in enumerate(recipe.sizes):
+        records, purpose = (
+            Records(reader, patches.moment_map(facts.shape, layers), facts.shape),
+            _purpose(depth),
+        )
+        exact = records.ask(Wanted({purpose: "sum"}))[purpose].reshape(size, size)
+        layers.append(
+            train_layer(
+                teller.tell(purpose, exact), depth, recipe.options.layers[depth], recipe.options.learner
+            )
+        )
+    return layers
+
+
+def train_layer(moments: NDArray[np.int64], depth: int, count: int, learner: str) -> patches.Layer:
+    """A layer's filters from its released moments: no record, no budget."""
+    return patches.layer(FILTERS[learner](moments, count, patches.SIDES[depth]), depth)
+
+
+def _purpose(depth: int) -> str:
+    return f"patches{depth + 1}"
+
+
+def _provenance(recipe: Recipe) -> dict[str, Any]:
+    """For release.json: what the filters are made from."""
+    return {
+        "learner": recipe.options.learner,
+        "trained": "inside the release stage, from the released moments patches1, patches2 only; post-processing",
+        "layers": list(recipe.options.layers),
+    }

@@ -1,0 +1,98 @@
+"""The release stage: the mechanism's release, and the two doors for public data (a holdout to judge on, a reference to compare with)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airlock.errors import ParamsError
+from airlock.inside import manifest
+from airlock.inside.room import Room
+from airlock.inside.sealed import FILES, SealedReader
+from airlock.params import Params
+from airlock.privacy.plan import Facts, Plan
+from airlock.storage import load_tensors, save_tensors
+from stages import mechanisms
+from stages.release import holdout, reference
+
+RELEASE, HOLDOUT, REFERENCE = "data/released/release", "data/released/holdout", "data/released/reference"
+TENSORS = "release.safetensors"
+Maker = Callable[[Room, Facts, Path, str], dict[str, Any]]
+
+
+def plans(params: Params, facts: Facts) -> dict[str, Plan]:
+    """What would be released, priced."""
+    mechanism = mechanisms.mechanism(params.release.mechanism)
+    if params.release.engine == "dask" and not getattr(mechanism, "ON_CLUSTER", False):
+        raise ParamsError(
+            f"params.yaml: release.engine 'dask' does not serve '{params.release.mechanism}': use local"
+        )
+    return {
+        RELEASE: mechanism.plan(params, facts),
+        HOLDOUT: holdout.plan(params, facts),
+        REFERENCE: reference.plan(params, facts),
+    }
+
+
+def main(room: Room) -> None:
+    """Make the releases that were ordered."""
+    facts = facts_of(room)
+    priced = plans(room.params, facts)
+    makers: dict[str, Maker] = {RELEASE: make, HOLDOUT: holdout.make, REFERENCE: reference.make}
+    for out, order in room.facts["releases"].items():
+        folder = room.path(out)
+        folder.mkdir(parents=True, exist_ok=True)
+        details = makers[out](room, facts, folder, order["id"])
+        manifest.write(folder, plan=priced[out], facts=facts, release_id=order["id"], details=details)
+
+
+def make(room: Room, facts: Facts, folder: Path, release_id: str) -> dict[str, Any]:
+    """The mechanism's own release, with the public facts that training needs."""
+    mechanism = mechanisms.mechanism(room.params.release.mechanism)
+    given: dict[str, Any] = {
+        "key": room.keys[f"noise:{RELEASE}"],
+        "release_id": release_id,
+        "weights": released_weights(room),
+    }
+    if room.connection:
+        given["connection"] = room.connection
+    if getattr(mechanism, "INTERACTIVE", False):
+        given["tick"] = lambda done, total: room.send(
+            {"kind": "progress", "label": "step", "done": done, "total": total}
+        )
+        given["checkpoint"] = room.paths.get("checkpoint")
+    with open_sealed(room, "train") as reader:
+        tensors, details = mechanism.make(room.params, facts, reader, **given)
+    save_tensors(folder / TENSORS, tensors)
+    data = {
+        "kind": facts.kind,
+        "n": facts.n,
+        "shape": list(facts.shape),
+        "labels": list(facts.labels),
+        "schema": facts.schema,
+    }
+    return {"data": data, **details}
+
+
+def facts_of(room: Room) -> Facts:
+    """The public facts that the broker sent."""
+    return Facts.from_json(room.facts["facts"])
+
+
+def open_sealed(room: Room, role: str) -> SealedReader:
+    """The sealed records of a role ("train" or "holdout")."""
+    return SealedReader(room.path("data/sealed") / FILES[role], room.keys[f"seal:{role}"])
+
+
+def released_weights(room: Room) -> NDArray[np.float64] | None:
+    """Feature weights of the relevance release, or None where there is none."""
+    if room.params.relevance.mode == "off":
+        return None
+    folder = room.path("data/released/relevance")
+    manifest.load(folder)
+    weights: NDArray[np.float64] = load_tensors(folder / "relevance.safetensors")["weights"]
+    return weights

@@ -1,0 +1,161 @@
+"""`airlock compare`: the table comes from results, and attacks find the runs that they belong to."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from airlock import cli
+from airlock.compare import comparison, papers
+from airlock.errors import InputError
+
+RUN = {
+    "dataset": "mnist", "mechanism": "adlm", "reading": "preset paper-literal", "options": {"preset": "paper-literal", "batch": 9},
+    "neighbours": "zero-out", "passes": 14, "epsilon": 0.5, "claimed": 0.5, "proven_pure": "infinity", "proven": "infinity",
+    "delta": 1e-5, "reason": "raw network", "accuracy": 0.5, "paper_accuracy": 0.9366, "records": 100, "epochs": 3, "seconds": 7,
+}  # fmt: skip
+OTHER = {
+    "dataset": "wdbc",
+    "mechanism": "coefficients",
+    "features": "tabular-2",
+    "epsilon": 1.0,
+    "proven_epsilon": 1.0,
+    "accuracy_mean": 0.96,
+}
+
+
+def finding(mechanism: str, epsilon: float, bound: float, **more: object) -> dict[str, object]:
+    return {
+        "mechanism": mechanism,
+        "epsilon": epsilon,
+        "options": {},
+        "findings": [{"epsilon": bound}, {"epsilon": 0.1}],
+        **more,
+    }
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    attacks = [
+        finding("adlm", 0.5, 7.0, options={"preset": "paper-literal"}),
+        finding("adlm", 0.5, 99.0, options={"preset": "authors-code"}),
+        finding("adlm", 0.25, 98.0),
+        finding("coefficients", 1.0, 0.9),
+        finding("coefficients", 1.0, 2.0, noise_factor=0.5),
+    ]
+    (tmp_path / "adlm.json").write_text(json.dumps({"runs": [RUN]}))
+    (tmp_path / "accuracy.json").write_text(json.dumps([OTHER]))
+    (tmp_path / "attacks.json").write_text(json.dumps({"attacks": attacks}))
+    (tmp_path / "noise.json").write_text(json.dumps([{"law": "laplace"}]))
+    return tmp_path
+
+
+def test_attacks_meet_the_runs_they_belong_to(results: Path) -> None:
+    adlm, coefficients = comparison.load(results)
+    assert (adlm.attacked, coefficients.attacked) == (7.0, 0.9)
+    assert adlm.proven == math.inf
+    assert (coefficients.accuracy, coefficients.proven) == (0.96, 1.0)
+
+
+def test_an_autoencoder_has_an_error_in_place_of_an_accuracy(tmp_path: Path) -> None:
+    run = {
+        **RUN,
+        "accuracy": None,
+        "paper_accuracy": None,
+        "mean_squared_error": 12.34,
+        "paper_mean_squared_error": 12.0,
+        "epochs": 0.5,
+    }
+    (tmp_path / "runs.json").write_text(json.dumps([run]))
+    (row,) = comparison.load(tmp_path)
+    assert (row.error, row.paper_error, row.accuracy) == (12.34, 12.0, None)
+    assert "| - | - | 12.3 | 12 | 100 | 0.5 | 7 |" in papers.page([row], "papers")
+    assert row.to_json()["error"] == 12.34
+
+
+def test_page_has_every_row_and_every_reason(results: Path) -> None:
+    page = papers.page(comparison.load(results), "papers")
+    assert (
+        "| mnist | adlm | preset paper-literal | zero-out | 14 | 0.5 | ∞ | ∞ | 1e-05 | ≥ 7 | 50.00 % | 93.66 % | - | - | 100 | 3 | 7 |"
+        in page
+    )
+    assert "raw network." in page
+    assert "do not edit" in page
+
+
+def test_command_filters_and_writes(results: Path, tmp_path: Path) -> None:
+    if not cli.app.registered_commands:
+        cli._register()
+    runner = CliRunner()
+    shown = runner.invoke(cli.app, ["compare", "--results", str(results), "--dataset", "wdbc", "--json"])
+    assert [row["mechanism"] for row in json.loads(shown.stdout)] == ["coefficients"]
+    runner.invoke(
+        cli.app, ["compare", "--results", str(results), "--markdown", str(tmp_path / "docs/papers.md")]
+    )
+    assert (tmp_path / "docs/papers.md").read_text().startswith("# The mechanisms")
+    assert "adlm" in runner.invoke(cli.app, ["compare", "--results", str(results)]).stdout
+    assert runner.invoke(cli.app, ["compare", "--results", str(results), "--dataset", "none"]).exit_code != 0
+
+
+def test_rows_survive_json_and_say_what_is_made_up(tmp_path: Path) -> None:
+    runs = [{**RUN, "simulated": True}, {**RUN, "dataset": "walks, simulated", "simulated": True}]
+    (tmp_path / "runs.json").write_text(json.dumps(runs))
+    rows = comparison.load(tmp_path)
+    assert [row.cells()[0] for row in rows] == ["mnist (simulated)", "walks, simulated"]
+    assert [
+        comparison.Row.from_json(json.loads(json.dumps(row.to_json(), allow_nan=False))) for row in rows
+    ] == rows
+
+
+def test_bounds_by_the_law_stand_beside_the_free_ones(tmp_path: Path) -> None:
+    found = {
+        "mechanism": "coefficients",
+        "epsilon": 1.0,
+        "options": {},
+        "findings": [{"epsilon": 0.7, "by_law": 0.95}],
+    }
+    (tmp_path / "runs.json").write_text(json.dumps([OTHER]))
+    (tmp_path / "attacks.json").write_text(json.dumps({"attacks": [found]}))
+    (row,) = comparison.load(tmp_path)
+    assert "≥ 0.7; by law 0.95" in row.cells()
+
+
+def test_pictures_have_the_same_bytes_each_time_and_a_place_for_infinity(
+    results: Path, tmp_path: Path
+) -> None:
+    rows = [row for row in comparison.load(results) for _ in range(2)]
+    for folder in ("first", "second"):
+        papers.draw_all(rows, tmp_path / folder)
+    first, second = (
+        {path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()}
+        for folder in ("first", "second")
+    )
+    assert first == second
+    assert set(first) == {"mnist.svg", "wdbc.svg"}
+    assert b"nothing finite is proven" in first["mnist.svg"]
+
+
+def test_no_results_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"bench\.ablation"):
+        comparison.load(tmp_path)
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(InputError, match="not JSON"):
+        comparison.load(tmp_path)
+
+
+def test_the_page_in_docs_is_what_the_results_say() -> None:
+    """Nobody edits it by hand: its rows are those of some results, and every adlm run is in it."""
+    root = Path(__file__).parents[2]
+    page, results = root / "docs/papers.md", root / "bench/results"
+    if not page.exists():
+        pytest.skip("no page yet")
+    rows = [row for row in comparison.load(results) if row.mechanism in ("adlm", "ilm", "dp-sgd", "none")]
+    text = page.read_text()
+    assert all("| " + " | ".join(row.cells()) + " |" in text for row in rows)
+    pictures = re.findall(r"\]\((papers/.+?\.svg)\)", text)
+    assert pictures and all((page.parent / picture).exists() for picture in pictures)

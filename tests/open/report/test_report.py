@@ -1,0 +1,296 @@
+"""The report page is true to its inputs, whatever is missing, and safe to open."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import re
+import shutil
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from airlock.errors import ReleaseError
+from airlock.inside import manifest
+from airlock.privacy.guarantees import Guarantee
+from stages.open.report import report, sections
+from tests.support.report_inputs import AUDIT, BUDGET, DEPS, EVALUATE, PROJECT, PROVEN, Inputs, fill
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Inputs:
+    return Inputs(tmp_path)
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Inputs:
+    return fill(tmp_path)
+
+
+class Outline(HTMLParser):
+    """What a screen reader would walk over."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attributes)))
+
+    def every(self, attribute: str) -> list[str]:
+        return [str(found[attribute]) for _, found in self.tags if attribute in found]
+
+
+def words(page: str) -> str:
+    """The page as read aloud: no tags, single spaces."""
+    return " ".join(re.sub(r"<[^>]+>", " ", page.split("</style>", 1)[1]).split())
+
+
+def test_the_same_inputs_give_the_same_bytes(inputs: Inputs) -> None:
+    assert inputs.page() == inputs.page()
+
+
+def test_the_page_says_what_the_stages_found(inputs: Inputs) -> None:
+    text = words(inputs.page())
+    for fact in (
+        "95.6 %",
+        "97.4 %",
+        "90.1 % to 98.1 %",
+        "exact Gaussian",
+        "the paper",
+        "L2 1.0 per query",
+        "zero-out",
+        "1.7 spent",
+        "6.3 left of 8",
+    ):
+        assert fact in text
+    assert (
+        "4 of 7 stages could read records ( ingest, relevance, release, evaluate-private )"
+        in text.replace("(ingest", "( ingest").replace("private)", "private )")
+    )
+    assert "holdout, reference. No privacy is claimed for them" in text
+
+
+def test_a_page_without_any_input_is_still_a_page(bare: Inputs) -> None:
+    text = words(bare.page(facts={}))
+    for sentence in (
+        "was not measured",
+        "No release was found",
+        "The ledger was not at hand",
+        "No audit is attached",
+        "Relevance is off",
+        "There is no curve",
+    ):
+        assert sentence in text
+
+
+@pytest.mark.parametrize("path", [f"data/{dep}" for dep in DEPS] + list(PROJECT))
+def test_any_one_input_may_be_missing(inputs: Inputs, path: str) -> None:
+    gone = inputs.root / path
+    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    assert "</html>" in inputs.page()
+
+
+def test_without_a_holdout_no_accuracy_is_shown(inputs: Inputs) -> None:
+    inputs.write(
+        "data/metrics/evaluate.json",
+        {"holdout": "none", "reason": "private", "accuracy": None, "reference_accuracy": None},
+    )
+    text = words(inputs.page())
+    assert "accuracy was not measured" in text
+    assert "Confusion matrix" not in text
+
+
+def test_a_private_evaluation_is_called_noisy_and_has_no_interval(inputs: Inputs) -> None:
+    inputs.write(
+        "data/metrics/evaluate.json",
+        EVALUATE | {"holdout": "private", "reference_accuracy": None, "confusion": None},
+    )
+    text = words(inputs.page())
+    assert "carries noise of its own" in text
+    assert "would itself be a leak" in text
+    assert "confidence interval" not in text
+
+
+def test_an_infinite_epsilon_is_shown_with_its_reason(inputs: Inputs) -> None:
+    endless = Guarantee("proven", "record", "zero-out", math.inf, 0.0, reason="noise is shared by a batch")
+    inputs.release("release", proven=endless, claimed=replace(PROVEN, kind="claimed"), public_only=True)
+    text = words(inputs.page())
+    assert "Nothing finite is proven about this release: noise is shared by a batch" in text
+    assert "∞" in text
+
+
+def test_an_attack_is_shown_as_a_lower_bound(inputs: Inputs) -> None:
+    found = replace(PROVEN, kind="attacked", epsilon=0.42, confidence=0.95, argument="likelihood ratio")
+    inputs.write("data/metrics/attack.json", {"attacked": {"release": found.to_json()}})
+    room = inputs.room()
+    paths = {**room.paths, "data/metrics/attack.json": inputs.root / "data/metrics/attack.json"}
+    report.main(replace(room, paths=paths))
+    text = words((inputs.root / "data/report/report.html").read_text())
+    assert "at least 0.42" in text
+    assert "confidence 95.0 %" in text
+
+
+def test_releases_together_are_composed_not_added(inputs: Inputs) -> None:
+    from airlock.privacy import gaussian
+
+    made = {name: manifest.load(inputs.root / "data/released" / name) for name in ("relevance", "release")}
+    total = sections.total(made, 1e-5)
+    assert total is not None
+    assert total["epsilon"] == pytest.approx(gaussian.epsilon_at(math.sqrt(2) / 3.73, 1e-5))
+    assert sections.total({"release": made["release"]}, 0.1) == {
+        **total,
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "guess": pytest.approx(0.73106, abs=1e-4),
+    }
+
+
+def test_a_release_that_was_changed_is_refused(inputs: Inputs) -> None:
+    (inputs.root / "data/released/release/more.csv").write_text("1")
+    with pytest.raises(ReleaseError, match=r"more\.csv"):
+        inputs.page()
+
+
+def test_an_open_stage_that_could_read_records_is_an_alarm(inputs: Inputs) -> None:
+    rows = [{**row, "could_read_sealed": True} if row["name"] == "train" else row for row in AUDIT]
+    assert "The boundary does not hold: train could read records" in words(inputs.page({"audit": rows}))
+
+
+def test_the_page_calls_its_own_stage_running(inputs: Inputs) -> None:
+    assert "did read: running" in inputs.page()
+
+
+def test_everything_from_outside_is_escaped(inputs: Inputs) -> None:
+    evil = "<script>alert(1)</script>\"'"
+    inputs.write(
+        "data/model/model.json", {"labels": [evil, evil], "features": evil, "layers": [[1, 2], [2, 2]]}
+    )
+    inputs.relevance(np.ones(2), columns=[evil, evil])
+    inputs.release(
+        "release",
+        mechanism=evil,
+        proven=replace(PROVEN, argument=evil, sensitivity=evil),
+        claimed=replace(PROVEN, argument=evil),
+    )
+    rows = [{**row, "name": evil, "zone": evil, "enforcement": evil} for row in AUDIT]
+    page = inputs.page(
+        {"audit": rows, "budget": BUDGET | {"population": evil}},
+        release={"mechanism": evil, "options": {evil: evil}},
+    )
+    assert "<script" not in page
+    assert page.count("alert(1)") > 10
+
+
+def test_the_page_refers_to_nothing_outside_itself(inputs: Inputs) -> None:
+    page = inputs.page(relevance={"mode": "statistics"}, train={"method": "sgd"})
+    outline = Outline(page)
+    ids = outline.every("id")
+    assert len(ids) == len(set(ids))
+    assert {link.removeprefix("#") for link in outline.every("href") if link != "data:,"} <= set(ids)
+    assert not outline.every("src")
+    assert not [tag for tag, _ in outline.tags if tag in ("script", "iframe", "object", "img")]
+    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", page)
+
+
+def test_headings_pictures_and_tables_are_named_for_screen_readers(inputs: Inputs) -> None:
+    outline = Outline(inputs.page())
+    levels = [int(tag[1]) for tag, _ in outline.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    assert all(found.get("aria-label") for _, found in outline.tags if found.get("role") == "img")
+    assert all(
+        found.get("aria-label") or found.get("aria-labelledby")
+        for _, found in outline.tags
+        if found.get("role") == "region"
+    )
+    assert all("scope" in found for tag, found in outline.tags if tag == "th")
+
+
+def test_columns_are_shown_as_bars_largest_first_whatever_their_sign(inputs: Inputs) -> None:
+    inputs.relevance(np.array([0.5, -2.0, 1.0]), columns=["low", "below", "high"])
+    page = inputs.page(relevance={"mode": "statistics"})
+    assert page.index("below: -2") < page.index("high: 1") < page.index("low: 0.5")
+
+
+def test_pixels_are_shown_as_a_heat_map(inputs: Inputs) -> None:
+    inputs.relevance(np.ones((4, 5, 3)))
+    assert "4 by 5 values from 3 to 3." in inputs.page(relevance={"mode": "lrp"})
+
+
+def test_files_are_listed_with_their_hashes(inputs: Inputs) -> None:
+    page = inputs.page()
+    for path in ("data/metrics/evaluate.json", "data/released/release/release.json", "data/model/model.json"):
+        assert path in page
+        assert hashlib.sha256((inputs.root / path).read_bytes()).hexdigest() in page
+
+
+def test_parameters_that_differ_from_the_default_stand_out(inputs: Inputs) -> None:
+    page = inputs.page(release={"epsilon": 0.25})
+    assert "<strong>0.25</strong>" in page
+    assert "<strong>1e-5</strong>" not in page
+
+
+def test_the_confidence_interval_is_wilson_s() -> None:
+    from scipy.stats import binomtest
+
+    low, high = sections.wilson(109 / 114, 114)
+    expected = binomtest(109, 114).proportion_ci(method="wilson")
+    assert (low, high) == pytest.approx((expected.low, expected.high))
+
+
+def test_the_run_is_a_row_of_the_comparison_above_the_published_ones(inputs: Inputs) -> None:
+    row = {
+        "dataset": "wdbc",
+        "mechanism": "coefficients",
+        "epsilon": 1.0,
+        "accuracy": 0.9,
+        "paper_accuracy": 0.5,
+        "proven": "infinity",
+    }
+    attack = {
+        "mechanism": "coefficients",
+        "epsilon": 1.0,
+        "options": {},
+        "findings": [{"epsilon": 0.7, "by_law": 0.9}],
+    }
+    inputs.write(
+        "bench/results/mechanisms.json", {"rows": [row, {**row, "dataset": "mnist"}], "attacks": [attack]}
+    )
+    text = words(inputs.page(dataset="wdbc"))
+    assert "wdbc coefficients this run zero-out 3 1 ∞ 1 1e-05 ≥ 0.7; by law 0.9 95.61 % 50.00 %" in text
+    assert "wdbc coefficients - - - - ∞ - - 90.00 % 50.00 %" in text
+    assert "mnist coefficients" not in text
+
+
+def test_without_benchmarks_the_run_stands_alone(inputs: Inputs) -> None:
+    inputs.write("bench/results/mechanisms.json", "{}")
+    text = words(inputs.page(dataset="wdbc"))
+    assert "No benchmark on wdbc came with this program" in text
+    assert "wdbc coefficients this run" in text
+
+
+def test_the_page_says_whether_relevance_helped_on_the_same_budget(inputs: Inputs) -> None:
+    ways = {"off": 0.956, "statistics identical": 0.955, "lrp adaptive": 0.953}
+    rows = [
+        {"dataset": "wdbc", "mechanism": f"coefficients, relevance {way}", "epsilon": 1.0, "accuracy": found}
+        for way, found in ways.items()
+    ]
+    inputs.write(
+        "bench/results/mechanisms.json",
+        {"rows": [*rows, {**rows[0], "dataset": "mnist", "accuracy": 0.97}], "attacks": []},
+    )
+    text = words(inputs.page(dataset="wdbc"))
+    assert "wdbc 1 off 95.60 % wdbc 1 statistics identical 95.50 % wdbc 1 lrp adaptive 95.30 %" in text
+    assert "mnist 1 off 97.00 %" not in text
+    assert "mnist 1 off 97.00 %" in words(inputs.page(dataset="clinic"))
+
+
+def test_without_an_ablation_there_is_no_table_of_it(inputs: Inputs) -> None:
+    inputs.write("bench/results/mechanisms.json", "{}")
+    assert "Does relevance help?" not in inputs.page(dataset="wdbc")

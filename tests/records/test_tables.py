@@ -1,0 +1,112 @@
+"""Raw files stream in batches; whatever is wrong with them is one line without a word from the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airlock.errors import AirlockError, InputError, RecordError
+from airlock.records.tables import Table, open_table
+
+SECRET = "734512.125"
+
+
+def read(path: Path) -> pa.Table:
+    return pa.Table.from_batches(list(open_table(path).batches()))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "records.csv"
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_csv_is_read_as_text_with_its_own_delimiter(file: Path, delimiter: str) -> None:
+    file.write_text("a,b\n1,x y\n01,\n".replace(",", delimiter))
+    assert read(file).to_pydict() == {"a": ["1", "01"], "b": ["x y", ""]}
+    assert open_table(file).count() == 2
+
+
+def test_quotes_newlines_and_a_byte_order_mark_are_understood(file: Path) -> None:
+    file.write_bytes(b'\xef\xbb\xbfa,b\n"1\n2","x, ""y"""\n3,z\n')
+    assert read(file).to_pydict() == {"a": ["1\n2", "3"], "b": ['x, "y"', "z"]}
+    assert open_table(file).count() == 2
+
+
+def test_large_files_come_in_many_batches_and_count_the_same(file: Path) -> None:
+    file.write_text("a,b\n" + "".join(f"{row},{row * 7}\n" for row in range(400_000)))
+    table = open_table(file)
+    sizes = [batch.num_rows for batch in table.batches()]
+    assert len(sizes) > 3
+    assert sum(sizes) == table.count() == 400_000
+
+
+def test_columns_can_be_chosen(file: Path) -> None:
+    file.write_text("a,b,c\n1,2,3\n")
+    assert next(open_table(file).batches(["c", "a"])).to_pydict() == {"c": ["3"], "a": ["1"]}
+    pq.write_table(pa.table({"a": [1], "b": [2]}), file)
+    assert next(open_table(file).batches(["b"])).to_pydict() == {"b": [2]}
+
+
+def test_parquet_is_known_by_its_bytes_not_its_name(file: Path) -> None:
+    pq.write_table(pa.table({"a": range(20_000)}), file)
+    table = open_table(file)
+    assert (table.format, table.columns, table.count()) == ("parquet", ("a",), 20_000)
+    assert [batch.num_rows for batch in table.batches()] == [8192, 8192, 3616]
+
+
+UNREADABLE: list[tuple[str, str, bytes, str]] = [
+    ("empty", "a.csv", b"", "a.csv is empty"),
+    ("blank", "a.csv", b"\n\n  \n", "a.csv is empty"),
+    ("header only", "a.csv", b"a,b\n", "a.csv is empty"),
+    ("parquet by name", "a.parquet", SECRET.encode() * 9, "no readable Parquet"),
+    ("parquet cut", "a.parquet", b"PAR1" + SECRET.encode() * 9, "cannot be read as Parquet"),
+    ("binary", "a.csv", b"\x89PNG\0\0" + SECRET.encode(), "no readable CSV or Parquet"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "file_name", "data", "line"), UNREADABLE, ids=[name for name, *_ in UNREADABLE]
+)
+def test_unreadable_files_are_named(
+    tmp_path: Path, name: str, file_name: str, data: bytes, line: str
+) -> None:
+    (tmp_path / file_name).write_bytes(data)
+    with pytest.raises(InputError, match=line) as caught:
+        open_table(tmp_path / file_name)
+    assert SECRET not in str(caught.value)
+
+
+def test_missing_file_and_folder_are_named(tmp_path: Path) -> None:
+    for path in (tmp_path / "nothere.csv", tmp_path):
+        with pytest.raises(InputError, match=path.name):
+            open_table(path)
+
+
+def test_empty_parquet_has_no_records(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="empty"):
+        open_table(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("line", [f"{SECRET}", f"{SECRET},2,3", f"\xff{SECRET},2"])
+def test_bad_lines_are_named_by_row_and_never_quoted(file: Path, line: str) -> None:
+    file.write_bytes(b"a,b\n" + b"1,2\n" * 300_000 + line.encode("latin-1") + b"\n")
+    with pytest.raises(RecordError, match="row 300001") as caught:
+        list(open_table(file).batches())
+    assert SECRET not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+def test_parquet_damaged_in_the_middle_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": [SECRET * 5] * 1000}), path, compression="none", use_dictionary=False)
+    data = bytearray(path.read_bytes())
+    data[4:40] = b"\xff" * 36
+    path.write_bytes(data)
+    with pytest.raises(AirlockError, match="cannot be read as Parquet") as caught:
+        list(Table(path, "parquet", ("a",)).batches())
+    assert SECRET not in str(caught.value)

@@ -1,0 +1,194 @@
+"""The runner gives a stage what it declares and nothing else, and says in public nothing that depends on a record."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Workspace
+
+SECRET = "734512.125"
+SPY = """
+from pathlib import Path
+
+def main(room):
+    room.path("data/spied").mkdir(parents=True)
+    (room.path("data/spied") / "found.txt").write_text("here I was")
+    {action}
+"""
+STAGE = """
+  spy:
+    desc: An open stage of the user's own.
+    cmd: airlock run spy
+    meta: {zone: open, module: stages.open.spy}
+    deps: [data/model, stages/open]
+    params: [train]
+    outs:
+    - data/spied: {remote: released}
+"""
+
+
+def add_spy(workspace: Workspace, action: str) -> subprocess.CompletedProcess[str]:
+    (workspace.root / "stages/open/spy.py").write_text(SPY.format(action=action))
+    with (workspace.root / "dvc.yaml").open("a") as file:
+        file.write(STAGE)
+    return workspace.run("airlock", "run", "spy", check=False)
+
+
+def test_an_open_stage_of_the_users_own_runs_and_reads_what_it_declares(finished: Workspace) -> None:
+    done = add_spy(finished, 'assert (room.path("data/model") / "model.json").read_text()')
+    assert done.returncode == 0, done.stderr
+    assert (finished.root / "data/spied/found.txt").read_text() == "here I was"
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        'open("{work}/data/sealed/train.sealed", "rb").read()',
+        'open("{work}/data/sealed/meta.json").read()',
+        'open("{work}/data/raw/wdbc/records.parquet", "rb").read()',
+        'open("{home}/airlock/airlock-default/keys/master", "rb").read()',
+        'open("{home}/airlock/airlock-default/scratch.db", "rb").read()',
+        'open("{work}/.git/HEAD").read()',
+        'open("{work}/data/released/release/release.json").read()',
+        'Path("{work}/params.yaml").write_text("dataset: other")',
+        'room.path("data/sealed")',
+        "from sklearn.datasets import load_breast_cancer; load_breast_cancer()",
+    ],
+)
+def test_an_open_stage_cannot_touch_what_it_did_not_declare(finished: Workspace, action: str) -> None:
+    params = (finished.root / "params.yaml").read_bytes()
+    done = add_spy(finished, action.format(work=finished.root, home=finished.home))
+    assert done.returncode != 0 and len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert not (finished.root / "data/spied").exists(), "a failed stage publishes nothing"
+    assert (finished.root / "params.yaml").read_bytes() == params
+    assert list((finished.root / ".airlock").glob("airlock-*")) == [], "staging is gone"
+
+
+def test_undeclared_files_are_dropped_and_links_refused(finished: Workspace) -> None:
+    done = add_spy(finished, '(room.path("data/spied").parent / "extra.txt").write_text("x")')
+    assert done.returncode == 0 and not (finished.root / "data/extra.txt").exists()
+
+
+def test_a_missing_out_is_an_error_that_names_it(finished: Workspace) -> None:
+    done = add_spy(finished, 'import shutil; shutil.rmtree(room.path("data/spied"))')
+    assert done.returncode == 1 and "data/spied" in done.stderr
+
+
+def test_a_dep_that_is_a_link_is_refused(finished: Workspace) -> None:
+    model = finished.root / "data/model"
+    model.rename(finished.root / "data/elsewhere")
+    model.symlink_to(finished.root / "data/sealed")
+    done = finished.run("airlock", "run", "evaluate", check=False)
+    assert done.returncode == 1 and "'data/model' is a link" in done.stderr
+
+
+def spoil(workspace: Workspace, line: str) -> None:
+    """Put a line at the start of the release room's main function."""
+    workspace.edit(
+        "stages/release/perturb.py",
+        "    facts = facts_of(room)\n",
+        f"    {line}\n    facts = facts_of(room)\n",
+    )
+    workspace.edit("params.yaml", "  epsilon: 1.0 ", "  epsilon: 0.7 ")
+
+
+def test_a_crash_in_a_room_with_records_says_where_and_never_what(finished: Workspace) -> None:
+    spoil(finished, f'print("{SECRET}"); raise ValueError("the value {SECRET} is odd")')
+    done = finished.run("airlock", "run", "release", check=False)
+    assert done.returncode == 1 and SECRET not in done.stdout + done.stderr
+    assert "ValueError at release.py:" in done.stderr and "owner's log" in done.stderr
+    log = finished.home / "airlock/airlock-default/log"
+    assert SECRET in (log / "release.jsonl").read_text() and SECRET in (log / "release.out").read_text()
+    assert all(path.stat().st_mode & 0o077 == 0 for path in log.iterdir())
+
+
+def reserved(workspace: Workspace) -> int:
+    with sqlite3.connect(workspace.home / "airlock/airlock-default/scratch.db") as database:
+        return int(
+            database.execute("select count(*) from ledger_entries where kind = 'reserve'").fetchone()[0]
+        )
+
+
+def spent(workspace: Workspace) -> float:
+    (ledger,) = json.loads(workspace.run("airlock", "budget", "show", "wdbc", "--json").stdout)["ledgers"]
+    (population,) = ledger["populations"]
+    return float(population["epsilon"])
+
+
+def test_killed_in_the_middle_it_stays_spent_and_the_next_run_takes_it_over(finished: Workspace) -> None:
+    before, entries = spent(finished), reserved(finished)
+    spoil(finished, "import time; time.sleep(600)")
+    process = subprocess.Popen(
+        ["airlock", "run", "release"], cwd=finished.root, env=finished.environment, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while reserved(finished) == entries and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    after = spent(finished)
+    assert after > before, "a reservation whose process died stays spent"
+    assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and _inside(pid, finished)], "no orphan"
+    finished.edit("stages/release/perturb.py", "    import time; time.sleep(600)\n", "")
+    finished.run("airlock", "run", "release")
+    left = [
+        path.name
+        for folder in (Path("/dev/shm"), finished.root / ".airlock")
+        for path in folder.glob(f"airlock-{process.pid}-*")
+    ]
+    assert left == [], "the next run sweeps up"
+    assert spent(finished) == after, "taken over, not charged twice"
+    assert (
+        json.loads((finished.root / "data/released/release/release.json").read_text())["proven"]["epsilon"]
+        <= 0.7
+    )
+
+
+def _inside(pid: str, workspace: Workspace) -> bool:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd").startswith(str(workspace.root))
+    except OSError:
+        return False
+
+
+def test_the_train_stage_itself_cannot_load_a_data_set_from_a_package(finished: Workspace) -> None:
+    finished.edit(
+        "stages/open/train.py",
+        "    folder = room.path(RELEASE)\n",
+        "    from sklearn.datasets import load_breast_cancer\n\n    load_breast_cancer()\n    folder = room.path(RELEASE)\n",
+    )
+    done = finished.run("airlock", "run", "train", check=False)
+    assert done.returncode == 1 and "crashed" in done.stderr
+    log = (finished.home / "airlock/airlock-default/log/train.jsonl").read_text()
+    assert "sklearn" in log and ("ModuleNotFoundError" in log or "PermissionError" in log)
+
+
+def test_training_that_was_killed_goes_on_and_ends_in_the_same_bytes(finished: Workspace) -> None:
+    finished.edit("params.yaml", "method: closed-form ", "method: sgd ")
+    finished.edit("params.yaml", "  epochs: 200", "  epochs: 2000")
+    finished.edit("params.yaml", "  batch: 512", "  batch: 64")
+    finished.run("airlock", "run", "train")
+    whole = (finished.root / "data/model/model.safetensors").read_bytes()
+    checkpoints = finished.root / ".airlock/checkpoints/train"
+    assert not checkpoints.exists(), "a run that ends well keeps nothing"
+    process = subprocess.Popen(
+        ["airlock", "run", "train"], cwd=finished.root, env=finished.environment, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while (
+        not any(checkpoints.glob("*.safetensors")) and time.monotonic() < deadline and process.poll() is None
+    ):
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert any(checkpoints.glob("*.safetensors")), "killed after its first checkpoint"
+    finished.run("airlock", "run", "train")
+    assert (finished.root / "data/model/model.safetensors").read_bytes() == whole
