@@ -23,7 +23,7 @@ needs_all = pytest.mark.skipif(layers.ALL != OFFERED, reason="not all layers her
 PRELUDE = """
 import json, sys
 sys.path[:0] = [{here!r}]
-from stages.boundary import kernel, layers, seccomp
+from airlock.wall import kernel, layers, seccomp
 from airlock.errors import BoundaryError
 kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
 seccomp.install(bytes.fromhex({program!r}))
@@ -50,7 +50,7 @@ def refusing(**errors: int) -> bytes:
 
 def inside(program: bytes, code: str) -> list[object]:
     """What `code` prints as JSON lines on such a machine."""
-    script = PRELUDE.format(here=str(HERE), program=program.hex()) + code
+    script = PRELUDE.format(here=str(HERE.parents[1]), program=program.hex()) + code
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
     )

@@ -20,9 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.wall.attacks.victims import Files, Memory, Process, Servers
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from airlock.wall import layers, sandbox
+from tests.wall.attacks.victims import Files, Memory, Process, Servers  # noqa: E402
+
+from airlock.wall import layers, sandbox  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 
