@@ -21,13 +21,13 @@ def command(
     save: Path = typer.Option(
         None,
         "--save",
-        help="Write rows and attacks as JSON (bench/results/mechanisms.json, for the report page).",
+        help="Write rows and attacks as JSON (stages/open/report/published.json, for the report page).",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Show claimed, proven and attacked epsilon and accuracy of every mechanism, from results.
 
-    Example: airlock compare --markdown docs/papers.md --save bench/results/mechanisms.json
+    Example: airlock compare --markdown docs/papers.md --save stages/open/report/published.json
     """
     import json
 

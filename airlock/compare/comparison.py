@@ -2,7 +2,7 @@
 
 A file of runs is a list of rows (or {"runs": rows}); {"attacks": [...]} is what `airlock attack --save` writes. An attack belongs to every
 run of the same mechanism and epsilon that has all the options which were attacked. airlock/compare/papers.py lays the table out as a page,
-and bench/results/mechanisms.json carries it to the report stage, which may not see bench/results.
+and stages/open/report/published.json carries it to the report stage, which may not see bench/results.
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ RECORDS = ("raw", "sealed")
 SOURCES = (
     "airlock",
     "stages",
-    "bench/results",
     "data/handles",
     "data/schemas",
     "dvc.yaml",

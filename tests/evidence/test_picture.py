@@ -77,7 +77,7 @@ def test_what_a_zone_may_not_read_is_drawn_as_a_breach(
 
 
 def test_code_and_schemas_are_not_drawn() -> None:
-    graph = pipeline(ingest="sensitive: data/handles/a data/schemas/a.yaml stages/boundary -> data/sealed")
+    graph = pipeline(ingest="sensitive: data/handles/a data/schemas/a.yaml airlock/inside -> data/sealed")
     assert [edge.paths for edge in edges(graph)] == [("data/handles/a",)]
 
 

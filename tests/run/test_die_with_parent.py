@@ -9,8 +9,8 @@ from pathlib import Path
 
 INNER = """
 import os, sys, time
-from stages.boundary import leash
-leash.hold()
+from airlock.run import die_with_parent
+die_with_parent.hold()
 print(os.getpid(), flush=True)
 time.sleep(600)
 """

@@ -90,7 +90,7 @@ def gather(room: Room) -> Findings:
         picture=room.facts.get("picture"),
         audit=room.facts.get("audit") or [],
         budget=room.facts.get("budget"),
-        published=_read_json(find(room, "bench/results/mechanisms.json")),
+        published=_read_json(find(room, "stages/open/report/published.json")),
         files=list_files(room),
     )
 

@@ -260,7 +260,7 @@ def test_the_run_is_a_row_of_the_comparison_above_the_published_ones(inputs: Inp
         "findings": [{"epsilon": 0.7, "by_law": 0.9}],
     }
     inputs.write(
-        "bench/results/mechanisms.json", {"rows": [row, {**row, "dataset": "mnist"}], "attacks": [attack]}
+        "stages/open/report/published.json", {"rows": [row, {**row, "dataset": "mnist"}], "attacks": [attack]}
     )
     text = words(inputs.page(dataset="wdbc"))
     assert "wdbc coefficients this run zero-out 3 1 ∞ 1 1e-05 ≥ 0.7; by law 0.9 95.61 % 50.00 %" in text
@@ -269,7 +269,7 @@ def test_the_run_is_a_row_of_the_comparison_above_the_published_ones(inputs: Inp
 
 
 def test_without_benchmarks_the_run_stands_alone(inputs: Inputs) -> None:
-    inputs.write("bench/results/mechanisms.json", "{}")
+    inputs.write("stages/open/report/published.json", "{}")
     text = words(inputs.page(dataset="wdbc"))
     assert "No benchmark on wdbc came with this program" in text
     assert "wdbc coefficients this run" in text
@@ -282,7 +282,7 @@ def test_the_page_says_whether_relevance_helped_on_the_same_budget(inputs: Input
         for way, found in ways.items()
     ]
     inputs.write(
-        "bench/results/mechanisms.json",
+        "stages/open/report/published.json",
         {"rows": [*rows, {**rows[0], "dataset": "mnist", "accuracy": 0.97}], "attacks": []},
     )
     text = words(inputs.page(dataset="wdbc"))
@@ -292,5 +292,5 @@ def test_the_page_says_whether_relevance_helped_on_the_same_budget(inputs: Input
 
 
 def test_without_an_ablation_there_is_no_table_of_it(inputs: Inputs) -> None:
-    inputs.write("bench/results/mechanisms.json", "{}")
+    inputs.write("stages/open/report/published.json", "{}")
     assert "Does relevance help?" not in inputs.page(dataset="wdbc")
