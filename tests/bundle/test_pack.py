@@ -140,11 +140,9 @@ def test_a_private_bundle_holds_no_secret_and_its_release_is_made_again(
 
     elsewhere = {"AIRLOCK_HOME": str(tmp_path / "none")}
     checked = json.loads(
-        workspace.run(
-            "airlock", "verify", str(bundle), "--json", "--installed-code", environment=elsewhere
-        ).stdout
+        workspace.run("airlock", "verify", str(bundle), "--json", "--own-code", environment=elsewhere).stdout
     )
-    assert checked["verifies"] and "with the installed code" in checked["run_again"]
+    assert checked["verifies"] and "with the code of this workspace" in checked["run_again"]
     workspace.run("airlock", "keys", "rotate")  # its noise came from the generation before
     before = workspace.run("airlock", "budget", "history", "--json").stdout
     remade = json.loads(
@@ -177,7 +175,7 @@ def test_attestations_are_plain_dsse(submission: Submission, tmp_path: Path) -> 
     assert subjects["data/model/model.safetensors"] == {"sha256": hashlib.sha256(model).hexdigest()}
     materials = {material["name"] for material in statement["predicate"]["materials"]}
     assert "data/released/release/release.json" in materials and not [
-        name for name in materials if "sealed" in name
+        name for name in materials if name.startswith("data/sealed/")
     ]
     assert "landlock" in statement["predicate"]["environment"]["enforcement"]["layers"]
 

@@ -29,11 +29,8 @@ def forge(bundle: Path, target: Path, signer: Signer, edit: Edit, *, deep: bool 
     edit(folder)
     if deep:
         _sign_all(folder, signer, facts)
-    index.write(
-        folder,
-        {name: facts[name] for name in ("project", "commit", "committed", "airlock", "populations")},
-        signer,
-    )
+    kept = {name: fact for name, fact in facts.items() if name not in ("format", "key", "files")}
+    index.write(folder, kept, signer)
     container.pack(folder, target)
     return target
 
