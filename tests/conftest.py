@@ -8,8 +8,10 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
@@ -73,6 +75,18 @@ class Workspace:
             "-m",
             message,
         )
+
+    def set(self, key: str, value: Any, *, known: bool = True) -> None:
+        """Change one value of params.yaml, for instance `release.epsilon`; text is read as YAML."""
+        file = self.root / "params.yaml"
+        document = yaml.safe_load(file.read_text())
+        *sections, last = key.split(".")
+        place = document
+        for section in sections:
+            place = place[section]
+        assert not known or last in place, f"params.yaml has no {key}"
+        place[last] = yaml.safe_load(value) if isinstance(value, str) else value
+        file.write_text(yaml.safe_dump(document, sort_keys=False))
 
     def edit(self, path: str, old: str, new: str) -> None:
         file = self.root / path

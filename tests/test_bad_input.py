@@ -30,7 +30,7 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     made = make_workspace(tmp_path_factory.mktemp("clinic"))
     (made.home / "clinic.csv").write_text(GOOD)
     (made.root / "data/schemas/clinic.yaml").write_text(SCHEMA)
-    made.edit("params.yaml", "dataset: wdbc ", "dataset: clinic ")
+    made.set("dataset", "clinic")
     made.run(
         "airlock",
         "add",
@@ -89,22 +89,28 @@ def add_and_ingest(workspace: Workspace, text: str) -> str:
 
 
 PARAMETERS: list[tuple[str, str, str, list[str]]] = [
-    ("  epsilon: 1.0 ", "  epsilon: 0 ", "relevance", ["release.epsilon", "greater than 0"]),
-    ("  epsilon: 1.0 ", "  epsilon: -1 ", "relevance", ["release.epsilon"]),
-    ("  epsilon: 1.0 ", "  epsilon: plenty ", "relevance", ["release.epsilon", "plenty"]),
-    ("  epsilon: 1.0 ", "  epsilon: .inf ", "relevance", ["release.epsilon"]),
-    ("  epsilon: 1.0 ", "  epsilonn: 1.0 ", "ingest", ["release.epsilonn", "did you mean 'epsilon'"]),
-    ("dataset: clinic ", "datasets: clinic ", "ingest", ["datasets", "did you mean 'dataset'"]),
-    ("dataset: clinic ", "dataset: nowhere ", "ingest", ["nowhere"]),
-    ("  epochs: 200", "  epochs: [", "train", ["params.yaml", "YAML"]),
+    ("release.epsilon", "0", "relevance", ["release.epsilon", "greater than 0"]),
+    ("release.epsilon", "-1", "relevance", ["release.epsilon"]),
+    ("release.epsilon", "plenty", "relevance", ["release.epsilon", "plenty"]),
+    ("release.epsilon", ".inf", "relevance", ["release.epsilon"]),
+    ("release.epsilonn", "1.0", "ingest", ["release.epsilonn", "did you mean 'epsilon'"]),
+    ("datasets", "clinic", "ingest", ["datasets", "did you mean 'dataset'"]),
+    ("dataset", "nowhere", "ingest", ["nowhere"]),
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "stage", "words"), PARAMETERS)
+def test_parameters_that_are_no_yaml_are_named_before_any_read(tidy: Workspace) -> None:
+    with (tidy.root / "params.yaml").open("a") as file:
+        file.write("train: [\n")
+    line = refused(tidy, "airlock", "run", "train")
+    assert "params.yaml" in line and "YAML" in line
+
+
+@pytest.mark.parametrize(("key", "value", "stage", "words"), PARAMETERS)
 def test_impossible_parameters_are_named_before_any_read(
-    tidy: Workspace, old: str, new: str, stage: str, words: list[str]
+    tidy: Workspace, key: str, value: str, stage: str, words: list[str]
 ) -> None:
-    tidy.edit("params.yaml", old, new)
+    tidy.set(key, value, known=False)
     line = refused(tidy, "airlock", "run", stage)
     assert all(word in line for word in words), line
 
@@ -169,14 +175,14 @@ def test_impossible_schemas_are_refused(tidy: Workspace, old: str, new: str, wor
 
 def test_delta_of_one_over_n_or_more_is_refused(tidy: Workspace) -> None:
     tidy.run("airlock", "run", "ingest")
-    tidy.edit("params.yaml", "  delta: 1.0e-05 ", "  delta: 0.025 ")
+    tidy.set("release.delta", 0.025)
     line = refused(tidy, "airlock", "run", "release")
     assert "1/n" in line and "0.025" in line
 
 
 def test_unknown_mechanism_names_the_nearest(tidy: Workspace) -> None:
     tidy.run("airlock", "run", "ingest")
-    tidy.edit("params.yaml", "mechanism: coefficients ", "mechanism: coeficients ")
+    tidy.set("release.mechanism", "coeficients")
     assert "did you mean 'coefficients'" in refused(tidy, "airlock", "run", "release")
 
 

@@ -14,9 +14,9 @@ DATASET = "behaviour-weekly-simulated"
 @pytest.mark.stress
 def test_a_release_per_user_is_in_the_manifest_and_in_the_ledger(workspace: Workspace) -> None:
     assert "a simulation" in workspace.run("airlock", "data", "fetch", DATASET).stdout
-    workspace.edit("params.yaml", "dataset: wdbc ", f"dataset: {DATASET} ")
-    workspace.edit("params.yaml", "mechanism: coefficients ", "mechanism: behaviour ")
-    workspace.edit("params.yaml", "  unit: record", "  unit: user")
+    workspace.set("dataset", DATASET)
+    workspace.set("release.mechanism", "behaviour")
+    workspace.set("release.unit", "user")
     workspace.run("dvc", "repro")
     release = json.loads((workspace.root / "data/released/release/release.json").read_text())
     assert (release["mechanism"], release["unit"], release["passes"]) == ("behaviour", "user", 3)
@@ -25,7 +25,7 @@ def test_a_release_per_user_is_in_the_manifest_and_in_the_ledger(workspace: Work
     assert '"unit": "user"' in workspace.run("airlock", "budget", "history", "--json").stdout
     assert "per user" in workspace.run("airlock", "report").stdout
     # One population has one unit: what is spent per user and per record does not add up to anything finite.
-    workspace.edit("params.yaml", "  unit: user", "  unit: record")
+    workspace.set("release.unit", "record")
     refused = workspace.run("dvc", "repro", check=False)
     assert refused.returncode != 0
     assert "together inf" in refused.stderr

@@ -11,9 +11,9 @@ from tests.conftest import Workspace
 
 def ask(workspace: Workspace, mechanism: str, options: str) -> None:
     """Name another mechanism in params.yaml."""
-    workspace.edit("params.yaml", "  mechanism: coefficients ", f"  mechanism: {mechanism} ")
-    workspace.edit("params.yaml", "  options: {}", f"  options: {options}")
-    workspace.edit("params.yaml", "  epochs: 200", "  epochs: 5")
+    workspace.set("release.mechanism", mechanism)
+    workspace.set("release.options", options)
+    workspace.set("train.epochs", 5)
 
 
 @pytest.mark.parametrize(

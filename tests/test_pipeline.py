@@ -48,10 +48,10 @@ def test_nothing_changed_runs_nothing(finished: Workspace) -> None:
 
 def test_training_again_reads_nothing_and_spends_nothing(finished: Workspace) -> None:
     before = history(finished)
-    finished.edit("params.yaml", "method: closed-form ", "method: sgd ")
-    finished.edit("params.yaml", "  epochs: 200", "  epochs: 10000")
-    finished.edit("params.yaml", "  batch: 512", "  batch: 32")
-    finished.edit("params.yaml", "  learning_rate: 0.01", "  learning_rate: 0.05")
+    finished.set("train.method", "sgd")
+    finished.set("train.epochs", 10000)
+    finished.set("train.batch", 32)
+    finished.set("train.learning_rate", 0.05)
     assert ran(finished.run("dvc", "repro").stdout) == ["train", "evaluate", "report"]
     assert history(finished) == before
     assert len((finished.root / "data/plots/learning_curve.csv").read_text().splitlines()) > 100
@@ -103,7 +103,7 @@ def test_every_stage_says_what_it_is(finished: Workspace) -> None:
 
 
 def test_a_release_beyond_the_cap_is_refused_before_any_read(finished: Workspace) -> None:
-    finished.edit("params.yaml", "  epsilon: 1.0 ", "  epsilon: 11.0 ")
+    finished.set("release.epsilon", 11.0)
     before, receipts = history(finished), sorted((finished.root / "receipts/release").iterdir())
     done = finished.run("airlock", "run", "release", check=False)
     assert done.returncode == 1
@@ -113,7 +113,7 @@ def test_a_release_beyond_the_cap_is_refused_before_any_read(finished: Workspace
 
 @pytest.mark.parametrize("holdout", ["none"])
 def test_without_a_holdout_there_is_a_model_and_no_score(finished: Workspace, holdout: str) -> None:
-    finished.edit("params.yaml", "  holdout: auto ", f"  holdout: {holdout} ")
+    finished.set("evaluate.holdout", holdout)
     finished.run("dvc", "repro")
     metrics = json.loads((finished.root / "data/metrics/evaluate.json").read_text())
     assert metrics["holdout"] == "none" and metrics["accuracy"] is None
@@ -145,13 +145,13 @@ def add_private_table(workspace: Workspace, rows: int = 400) -> None:
         "--delta",
         "1e-5",
     )
-    workspace.edit("params.yaml", "dataset: wdbc ", "dataset: clinic ")
-    workspace.edit("params.yaml", "  epsilon: 1.0 ", "  epsilon: 3.0 ")
+    workspace.set("dataset", "clinic")
+    workspace.set("release.epsilon", 3.0)
 
 
 def test_private_records_are_judged_only_by_a_release_of_its_own(workspace: Workspace) -> None:
     add_private_table(workspace)
-    workspace.edit("params.yaml", "  holdout: auto ", "  holdout: private ")
+    workspace.set("evaluate.holdout", "private")
     workspace.run("dvc", "repro")
     metrics = json.loads((workspace.root / "data/metrics/evaluate.json").read_text())
     assert metrics["accuracy"] is None and metrics["reference_accuracy"] is None

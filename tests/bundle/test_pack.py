@@ -75,7 +75,7 @@ def test_the_same_commit_gives_the_same_bytes_although_work_went_on(
         "--why",
         "later",
     )
-    finished.edit("params.yaml", "seed: 0", "seed: 1")
+    finished.set("train.seed", 1)
     shutil.rmtree(finished.root / "data/model")
     finished.commit("Go on")
     finished.run("airlock", "bundle", "--rev", commit, "--output", str(tmp_path / "second.zip"))

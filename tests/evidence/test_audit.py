@@ -79,9 +79,9 @@ def test_an_edited_or_removed_receipt_is_found(finished: Workspace) -> None:
 
 
 def test_a_run_cache_restore_is_vouched_for_by_the_older_receipt(finished: Workspace) -> None:
-    finished.edit("params.yaml", "  seed: 0 ", "  seed: 1 ")
+    finished.set("train.seed", 1)
     finished.run("dvc", "repro")
-    finished.edit("params.yaml", "  seed: 1 ", "  seed: 0 ")
+    finished.set("train.seed", 0)
     finished.run("dvc", "repro")
     code, answer = audit(finished)
     assert code == 0, answer["problems"]

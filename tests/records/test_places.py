@@ -158,7 +158,7 @@ def test_records_at_an_address_are_ingested_behind_the_wall(
     workspace.run(
         "airlock", "add", f"{server}/parts/", "--name", "clinic", "--epsilon", "3", "--delta", "1e-5"
     )
-    workspace.edit("params.yaml", "dataset: wdbc ", "dataset: clinic ")
+    workspace.set("dataset", "clinic")
     workspace.run("airlock", "run", "ingest")
     assert (workspace.root / "data/sealed/train.sealed").stat().st_size > 0
     left = [path for path in workspace.home.rglob("*") if path.suffix == ".parquet" or "spool" in path.name]

@@ -72,8 +72,8 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
         "--delta",
         "1e-6",
     )
-    made.edit("params.yaml", "dataset: wdbc", "dataset: clinic")
-    made.edit("params.yaml", "delta: 1.0e-05", "delta: 1.0e-06")
+    made.set("dataset", "clinic")
+    made.set("release.delta", 1.0e-06)
     made.run("dvc", "repro", "--single-item", "ingest", "relevance")
     return made
 

@@ -38,7 +38,7 @@ def plant(workspace: Workspace) -> np.ndarray:
         for index in range(COLUMNS)
     )
     (workspace.root / "data/schemas/planted.yaml").write_text(SCHEMA + columns)
-    workspace.edit("params.yaml", "dataset: wdbc ", "dataset: planted ")
+    workspace.set("dataset", "planted")
     workspace.run("airlock", "add", str(raw), "--name", "planted", "--epsilon", "3", "--delta", "1e-5")
     return numbers
 
@@ -69,16 +69,12 @@ def test_no_record_stands_in_cache_git_remotes_or_receipts(workspace: Workspace)
 
 
 def test_the_search_finds_them_with_sealing_off(workspace: Workspace) -> None:
-    seal = workspace.root / "airlock/inside/sealed.py"
-    text = seal.read_text()
-    text = text.replace(
-        "return self._aead.encrypt(self._nonce(index), data, self._associated(index, last))", "return data"
+    # Run by every confined process before it opens or writes a sealed file.
+    (workspace.root / "stages/__init__.py").write_text(
+        "from airlock.inside import sealed\n"
+        "sealed._Cipher.seal = lambda self, data, index, *, last: data\n"
+        "sealed._Cipher.open = lambda self, data, index, *, last: data\n"
     )
-    text = text.replace(
-        "return self._aead.decrypt(self._nonce(index), data, self._associated(index, last))", "return data"
-    )
-    assert text != seal.read_text()
-    seal.write_text(text)
     numbers = plant(workspace)
     found = wanted(numbers).below(*everything(workspace))
     assert any(".dvc/cache" in path for path in found), found

@@ -97,14 +97,14 @@ def spoil(workspace: Workspace, line: str) -> None:
         "    facts = facts_of(room)\n",
         f"    {line}\n    facts = facts_of(room)\n",
     )
-    workspace.edit("params.yaml", "  epsilon: 1.0 ", "  epsilon: 0.7 ")
+    workspace.set("release.epsilon", 0.7)
 
 
 def test_a_crash_in_a_room_with_records_says_where_and_never_what(finished: Workspace) -> None:
     spoil(finished, f'print("{SECRET}"); raise ValueError("the value {SECRET} is odd")')
     done = finished.run("airlock", "run", "release", check=False)
     assert done.returncode == 1 and SECRET not in done.stdout + done.stderr
-    assert "ValueError at release.py:" in done.stderr and "owner's log" in done.stderr
+    assert "ValueError at perturb.py:" in done.stderr and "owner's log" in done.stderr
     log = finished.home / "airlock/airlock-default/log"
     assert SECRET in (log / "release.jsonl").read_text() and SECRET in (log / "release.out").read_text()
     assert all(path.stat().st_mode & 0o077 == 0 for path in log.iterdir())
@@ -172,9 +172,9 @@ def test_the_train_stage_itself_cannot_load_a_data_set_from_a_package(finished: 
 
 
 def test_training_that_was_killed_goes_on_and_ends_in_the_same_bytes(finished: Workspace) -> None:
-    finished.edit("params.yaml", "method: closed-form ", "method: sgd ")
-    finished.edit("params.yaml", "  epochs: 200", "  epochs: 2000")
-    finished.edit("params.yaml", "  batch: 512", "  batch: 64")
+    finished.set("train.method", "sgd")
+    finished.set("train.epochs", 2000)
+    finished.set("train.batch", 64)
     finished.run("airlock", "run", "train")
     whole = (finished.root / "data/model/model.safetensors").read_bytes()
     checkpoints = finished.root / ".airlock/checkpoints/train"
