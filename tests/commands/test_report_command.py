@@ -16,24 +16,34 @@ BIN = Path(sys.executable).parent
 DVC_YAML = """
 stages:
   report:
-    cmd: mkdir -p data/report && cp data/metrics/evaluate.json data/report/report.html
+    cmd: >-
+      mkdir -p data/report && touch data/report/report.html
+      && cp data/metrics/evaluate.json data/report/summary.json
     meta: {zone: open}
     deps: [data/metrics/evaluate.json]
     outs: [data/report]
 """
+SUMMARY = {
+    "accuracy": 0.95,
+    "records": 114,
+    "holdout": "public",
+    "reference_accuracy": 0.97,
+    "epsilon": None,
+    "could_read_records": [],
+    "breaches": [],
+    "budget": None,
+}
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A small DVC project whose report stage copies a file."""
+    """A small DVC project whose report stage copies its summary."""
     root = tmp_path / "work"
     (root / "data/metrics").mkdir(parents=True)
     (root / "dvc.yaml").write_text(DVC_YAML)
     for name in ("params.yaml", "data/project.json"):
         shutil.copy(ROOT / name, root / name)
-    (root / "data/metrics/evaluate.json").write_text(
-        json.dumps({"accuracy": 0.95, "records": 114, "holdout": "public", "reference_accuracy": 0.97})
-    )
+    (root / "data/metrics/evaluate.json").write_text(json.dumps(SUMMARY))
     run(root, "git", "init", "-q")
     run(root, "dvc", "init", "-q")
     return root
@@ -69,7 +79,7 @@ def test_a_page_is_summarised_and_found_until_its_inputs_change(project: Path) -
         "Records   no stage could read them; none of the open stages could",
         "Report    data/report/report.html",
     ]
-    (project / "data/metrics/evaluate.json").write_text("{}")
+    (project / "data/metrics/evaluate.json").write_text(json.dumps({**SUMMARY, "accuracy": 0.5}))
     done = run(project, "airlock", "report", "--json")
     found = json.loads(done.stdout)
     assert done.returncode == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import itertools
 import math
@@ -196,6 +197,22 @@ def test_the_page_refers_to_nothing_outside_itself(inputs: Inputs) -> None:
     assert not outline.every("src")
     assert not [tag for tag, _ in outline.tags if tag in ("script", "iframe", "object", "img")]
     assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", page)
+
+
+def test_the_page_allows_no_script_and_no_style_but_its_own(inputs: Inputs) -> None:
+    page = inputs.page()
+    outline = Outline(page)
+    assert not outline.every("style")
+    assert not [name for _, found in outline.tags for name in found if name.startswith("on")]
+    (policy,) = [found["content"] for _, found in outline.tags if "http-equiv" in found]
+    styles = re.findall("<style>(.*?)</style>", page, re.DOTALL)
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in styles]
+    allowed = " ".join(f"'sha256-{one}'" for one in hashes)
+    assert len(styles) == 2
+    assert (
+        policy
+        == f"default-src 'none'; style-src {allowed}; img-src data:; base-uri 'none'; form-action 'none'"
+    )
 
 
 def test_headings_pictures_and_tables_are_named_for_screen_readers(inputs: Inputs) -> None:

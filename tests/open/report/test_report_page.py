@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     running.close()
 
 
-CONTRAST = Path(__file__).with_name("contrast.js").read_text()
+CONTRAST = (Path(__file__).parents[2] / "support/contrast.js").read_text()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -55,7 +56,8 @@ def test_browser_finds_light_and_dark_different_and_print_light(
         browser.look(scheme=scheme, media=media)
         browser.open(tmp_path / "data/report/report.html")
         shades[scheme, media] = browser.run(
-            "return getComputedStyle(document.body).backgroundColor + getComputedStyle(document.querySelector('.box')).fill"
+            "return getComputedStyle(document.body).backgroundColor"
+            " + getComputedStyle(document.querySelector('.box')).fill"
         )
     assert shades["light", "screen"] != shades["dark", "screen"]
     assert shades["dark", "print"] == "rgb(255, 255, 255)rgb(255, 255, 255)"
@@ -69,3 +71,23 @@ def test_browser_needs_no_sideways_scrolling_on_a_phone(
     browser.look(width=width)
     browser.open(tmp_path / "data/report/report.html")
     assert browser.run("return document.documentElement.scrollWidth") <= width
+
+
+PLANTED = """<script>document.title='ran'</script><style>main{display:none}</style>
+    <p style='color:red' id=planted>x</p>"""
+POLICY = re.compile('<meta http-equiv="Content-Security-Policy"[^>]*>')
+SEEN = """return [document.title === 'ran',
+    getComputedStyle(document.querySelector('main')).display === 'none',
+    getComputedStyle(document.getElementById('planted')).color === 'rgb(255, 0, 0)']"""
+
+
+@pytest.mark.parametrize("policy", ["as made", "control: without"])
+def test_browser_runs_no_script_and_takes_no_style_that_the_page_was_not_made_with(
+    browser: Browser, inputs: Inputs, tmp_path: Path, policy: str
+) -> None:
+    page = inputs.page().replace("</body>", PLANTED + "</body>")
+    assert len(POLICY.findall(page)) == 1
+    held = policy == "as made"
+    (tmp_path / "planted.html").write_text(page if held else POLICY.sub("", page))
+    browser.open(tmp_path / "planted.html")
+    assert browser.run(SEEN) == ([False] * 3 if held else [True] * 3)
