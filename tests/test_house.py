@@ -1,0 +1,215 @@
+"""The tree is the trust boundary: what is outside the wall never loads what an analyst can edit."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import BIN, ROOT, Workspace
+
+FORBIDDEN = {
+    "Nothing outside the wall imports what runs inside it": [
+        ("airlock/commands/report.py", "import stages.open.train"),
+        ("airlock/run/budget.py", "from stages import mechanisms"),
+        ("flows/artifacts.py", "import stages.mechanisms"),
+    ],
+    "The open room never imports the rooms that see records": [
+        ("stages/open/train.py", "import stages.release.passes"),
+        ("stages/open/report/charts.py", "from stages.sensitive import ingest"),
+    ],
+    "Code that sees records is all in its own rooms": [
+        ("stages/release/passes.py", "import stages.open.train"),
+        ("stages/sensitive/users.py", "from stages.open import evaluate"),
+    ],
+    "A stage imports of the tool only what is inside the wall, and mathematics": [
+        ("stages/open/train.py", "from airlock.owner import keys"),
+        ("stages/release/perturb.py", "import airlock.ledger"),
+        ("stages/sensitive/ingest.py", "import airlock.run.handover"),
+    ],
+    "What is inside imports nothing that is outside": [
+        ("airlock/inside/room.py", "import airlock.owner.home"),
+        ("airlock/records/schema.py", "import airlock.ledger"),
+    ],
+    "Mathematics imports no room and no wall": [
+        ("airlock/privacy/sums.py", "import airlock.inside.digests"),
+        ("airlock/models/lrp.py", "import stages.mechanisms"),
+    ],
+    "The wall stands alone": [
+        ("airlock/wall/grants.py", "import airlock.owner.home"),
+        ("airlock/wall/kernel.py", "import airlock.run.outs"),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of all code, to spoil."""
+    copy = tmp_path_factory.mktemp("tree")
+    for name in ("airlock", "stages", "flows"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    return copy
+
+
+def check_imports(tree: Path) -> tuple[set[str], str]:
+    """The broken contracts, and all that was said about them."""
+    done = subprocess.run(
+        [str(BIN / "lint-imports"), "--no-cache"],
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(tree), "COLUMNS": "200"},
+    )
+    lines = done.stdout.splitlines()
+    return {line.removesuffix(" BROKEN").strip() for line in lines if line.endswith("BROKEN")}, done.stdout
+
+
+def test_the_contracts_are_kept_and_each_has_a_trial(tree: Path) -> None:
+    assert check_imports(tree)[0] == set()
+    contracts = {
+        line.split('"')[1]
+        for line in (ROOT / "pyproject.toml").read_text().split("[tool.importlinter]")[1].splitlines()
+        if line.startswith("name = ")
+    }
+    assert contracts == set(FORBIDDEN)
+
+
+@pytest.mark.parametrize("contract", FORBIDDEN)
+def test_a_forbidden_import_breaks_its_contract(tree: Path, contract: str) -> None:
+    texts = {file: (tree / file).read_text() for file, _ in FORBIDDEN[contract]}
+    try:
+        for file, line in FORBIDDEN[contract]:
+            # In a function: an import that waits until it is called counts too.
+            (tree / file).write_text(f"{texts[file]}\n\ndef _late() -> None:\n    {line}\n")
+        broken, told = check_imports(tree)
+        assert contract in broken
+        assert all(f"{file.removesuffix('.py').replace('/', '.')} ->" in told for file in texts), told
+    finally:
+        for file, text in texts.items():
+            (tree / file).write_text(text)
+
+
+LISTENER = """
+import os, sys
+def _hear(event, arguments):
+    if event == "import" and str(arguments[0]).partition(".")[0] == "stages":
+        with open(os.environ["HEARD"], "a") as file:
+            file.write(f"{arguments[0]} in {sys.argv}\\n")
+sys.addaudithook(_hear)
+"""
+
+
+def commands(workspace: Workspace) -> list[tuple[str, ...]]:
+    """Every command of the README that runs on a finished workspace, each at its smallest."""
+    records = str(workspace.root / "data/raw/wdbc/records.parquet")
+    return [
+        ("airlock", "data", "list"),
+        ("airlock", "init", records, "--name", "other"),
+        ("airlock", "budget", "show"),
+        ("airlock", "budget", "plan"),
+        ("airlock", "budget", "history"),
+        ("airlock", "budget", "verify"),
+        ("airlock", "audit"),
+        ("airlock", "report"),
+        ("airlock", "predict", "data/model", records, "--json"),
+        ("airlock", "compare"),
+        ("airlock", "doctor"),
+        ("airlock", "attack", "--trials", "200"),
+        ("airlock", "bundle", "--output", str(workspace.home / "made.zip")),
+        ("airlock", "verify", str(workspace.home / "made.zip")),
+        ("dvc", "repro", "-f"),
+        ("dvc", "repro", "owner/dvc.yaml"),
+    ]
+
+
+def test_no_command_loads_a_module_of_the_stages_outside_the_wall(finished: Workspace) -> None:
+    hook = finished.home / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(LISTENER)
+    heard = finished.home / "heard.txt"
+    listening = {"PYTHONPATH": str(hook), "HEARD": str(heard)}
+    control = ("python", "-c", "import sys; sys.path.insert(0, '.'); import stages.mechanisms")
+    finished.run(*control, environment=listening)
+    assert "stages.mechanisms" in heard.read_text(), "the hook hears nothing: it would prove nothing"
+    heard.unlink()
+    finished.run("dvc", "repro")
+    for command in commands(finished):
+        finished.run(*command, check=False, environment=listening)
+        assert not heard.exists(), f"{' '.join(command)}: {heard.read_text()}"
+
+
+THIEF = '''
+def _steal():
+    """Read what no stage may read; whatever is got goes wherever it can."""
+    import base64, glob, os, sys
+    for secret in {secrets!r}:
+        try:
+            with open(secret, "rb") as file:
+                taken = b"STOLEN" + base64.b64encode(file.read(64))
+        except OSError:
+            continue
+        sys.stderr.write(taken.decode())
+        for place in {places!r}:
+            try:
+                with open(os.path.join(place, "loot-" + str(os.getpid())), "ab") as file:
+                    file.write(taken)
+            except OSError:
+                pass
+_steal()
+'''
+
+
+def make_hostile(file: Path, secrets: list[str], places: list[str]) -> None:
+    """Steal at import time and at the start of every function."""
+    module = ast.parse(file.read_text())
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef):
+            documented = bool(node.body) and ast.get_docstring(node) is not None
+            node.body.insert(1 if documented else 0, ast.parse("_steal()").body[0])
+    start = 1 if ast.get_docstring(module) is not None else 0
+    while start < len(module.body) and isinstance(module.body[start], ast.ImportFrom):
+        if module.body[start].module != "__future__":  # type: ignore[attr-defined]
+            break
+        start += 1
+    module.body[start:start] = ast.parse(THIEF.format(secrets=secrets, places=places)).body
+    file.write_text(ast.unparse(ast.fix_missing_locations(module)))
+
+
+def test_hostile_stages_reach_no_key_no_record_and_no_file_outside(finished: Workspace) -> None:
+    """Every module of both rooms steals at import time and in every function, while every command runs."""
+    master = next((finished.home / "airlock").rglob("keys/master*"))
+    outside = finished.home / "outside.txt"
+    outside.write_text("a file of the user's, far away from the workspace")
+    raw = finished.root / "data/raw/wdbc/records.parquet"
+    loot = finished.home / "loot"
+    loot.mkdir(mode=0o777)
+    secrets, places = [str(path) for path in (master, outside, raw)], [str(loot), str(finished.root), "/tmp"]
+    # stages/__init__.py is loaded by the sensitive room too, which may read raw records.
+    top = [file for file in finished.root.glob("stages/*.py") if file.name != "__init__.py"]
+    for file in (
+        *top,
+        *(file for room in ("open", "release") for file in finished.root.glob(f"stages/{room}/**/*.py")),
+    ):
+        make_hostile(file, secrets, places)
+    control = finished.run("python", "-c", "import sys; sys.path.insert(0, '.'); import stages.mechanisms")
+    assert "STOLEN" in control.stderr and list(loot.iterdir()), "the thief gets nothing even without a wall"
+    shutil.rmtree(loot)
+    loot.mkdir(mode=0o777)
+    for path in finished.root.glob("loot-*"):
+        path.unlink()
+    finished.commit("Hostile stages")
+    finished.run("dvc", "repro")
+    for command in commands(finished):
+        done = finished.run(*command, check=False)
+        assert "STOLEN" not in done.stdout + done.stderr, command
+        assert not list(loot.iterdir()) and not list(finished.root.glob("loot-*")), command
+    kept = (finished.home / "airlock").rglob("log/*")
+    assert not any(b"STOLEN" in path.read_bytes() for path in kept if path.is_file())
+    assert json.loads(finished.run("airlock", "report", "--json", check=False).stdout)["exists"]
