@@ -15,7 +15,7 @@ import yaml
 
 from airlock.evidence import receipts, zones
 from airlock.evidence.receipts import Receipt
-from airlock.evidence.revisions import Tree, Workspace, graph_of, pipelines, tree_of
+from airlock.evidence.revisions import Tree, Workspace, graph_of, pipelines, tree_of, unfollowed
 from airlock.wall.layers import MINIMUM
 
 
@@ -57,10 +57,7 @@ def audit_tree(tree: Tree) -> Audit:
     signed = receipts_of(tree)
     graph = graph_of(tree)
     problems = zones.problems(graph)
-    problems += [
-        f"'{path}' tracks data with DVC directly: raw data enter by `airlock add` only"
-        for path in _tracked(tree)
-    ]
+    problems += unfollowed(tree)
     problems += [f"receipt {receipt.path} {receipt.problem}" for receipt in signed if receipt.problem]
     lock = lock_of(tree)
     rows = []
@@ -83,10 +80,6 @@ def receipts_of(tree: Tree) -> list[Receipt]:
     """All receipts of a tree, believable or not."""
     files = [path for path in tree.files(receipts.FOLDER) if path.endswith(".json")]
     return receipts.read([(path, tree.text(path) or "") for path in files], tree.text(receipts.PINNED) or "")
-
-
-def _tracked(tree: Tree) -> list[str]:
-    return [path for path in tree.files("data") if path.endswith(".dvc")]
 
 
 def lock_of(tree: Tree) -> Mapping[str, Mapping[str, Any]]:

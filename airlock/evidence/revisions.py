@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import subprocess
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from airlock.errors import InputError
+from airlock.errors import BoundaryError, InputError
 from airlock.evidence import zones
+
+INNARDS = (".git", ".dvc/cache", ".dvc/tmp")
+# Sections of DVC's settings that load other parameters, plugins or machines.
+CHANGING = ("hydra", "parsing", "feature", "machine")
 
 
 class Tree(Protocol):
@@ -23,20 +29,26 @@ class Tree(Protocol):
 
 @dataclass(frozen=True)
 class Workspace:
-    """The files as they lie on disk."""
+    """The files as they lie on disk, tracked or not; only the innards of git and DVC are left out."""
 
     root: Path
     name: str = "workspace"
 
     def text(self, path: str) -> str | None:
         file = self.root / path
-        return file.read_text() if file.is_file() else None
+        if not file.is_file():
+            return None
+        if file.resolve() != self.root.resolve() / path:
+            raise BoundaryError(f"'{path}' is a link: replace it by the file itself")
+        return _decode(file.read_bytes(), path)
 
     def files(self, folder: str) -> list[str]:
-        found = []
+        found: list[str] = []
+        top = len(str(self.root)) + 1
         for parent, folders, names in os.walk(self.root / folder):
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            found += [(Path(parent) / name).relative_to(self.root).as_posix() for name in names]
+            prefix = f"{parent[top:]}/" if len(parent) > top else ""
+            folders[:] = [name for name in folders if prefix + name not in INNARDS]
+            found += [prefix + name for name in names]
         return sorted(found)
 
 
@@ -47,23 +59,37 @@ class Commit:
     root: Path
     name: str
 
-    def _git(self, *arguments: str) -> str | None:
-        done = subprocess.run(["git", *arguments], cwd=self.root, capture_output=True, text=True, check=False)
+    def _git(self, *arguments: str) -> bytes | None:
+        done = subprocess.run(["git", *arguments], cwd=self.root, capture_output=True, check=False)
         return done.stdout if done.returncode == 0 else None
 
     def text(self, path: str) -> str | None:
-        return self._git("show", f"{self.name}:{path}")
+        found = self._git("show", f"{self.name}:{path}")
+        return None if found is None else _decode(found, path)
 
     def files(self, folder: str) -> list[str]:
-        listed = self._git("ls-tree", "-r", "--name-only", self.name, "--", folder + "/" if folder else ".")
+        listed = self._git(
+            "ls-tree", "-z", "-r", "--name-only", self.name, "--", folder + "/" if folder else "."
+        )
         if listed is None:
             raise InputError(f"no commit '{self.name}' here: name one that `git log` lists")
-        return sorted(listed.splitlines())
+        return sorted(os.fsdecode(name) for name in listed.split(b"\0") if name)
+
+
+def _decode(data: bytes, path: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise BoundaryError(f"'{path}' is not UTF-8 text: save it as such") from None
 
 
 def pipelines(tree: Tree) -> list[str]:
     """Every dvc.yaml, the top folder's first: DVC would run any of them."""
-    found = [path for path in tree.files("") if Path(path).name == "dvc.yaml"]
+    return _pipelines(tree.files(""))
+
+
+def _pipelines(files: Iterable[str]) -> list[str]:
+    found = [path for path in files if path == "dvc.yaml" or path.endswith("/dvc.yaml")]
     return sorted(found, key=lambda path: (path != "dvc.yaml", path))
 
 
@@ -73,18 +99,47 @@ def tree_of(workspace: Path, rev: str | None = None) -> Tree:
 
 
 def load_graph(workspace: Path) -> zones.Graph:
-    """The stages of the working tree."""
-    return graph_of(Workspace(workspace))
+    """The stages of the working tree.
+
+    Raises:
+        BoundaryError: DVC would find something to run that the check does not follow.
+    """
+    tree = Workspace(workspace)
+    files = tree.files("")
+    for problem in unfollowed(tree, files):
+        raise BoundaryError(problem)
+    return graph_of(tree, files)
 
 
-def graph_of(tree: Tree) -> zones.Graph:
-    """The stages of all pipelines in `tree`.
+def graph_of(tree: Tree, files: Sequence[str] | None = None) -> zones.Graph:
+    """The stages of all pipelines in `tree`; `files` are all of its files, where they are known already.
 
     Raises:
         InputError: dvc.yaml or params.yaml is missing.
     """
-    texts = {path: tree.text(path) or "" for path in pipelines(tree)}
+    texts = {path: tree.text(path) or "" for path in _pipelines(tree.files("") if files is None else files)}
     params = tree.text("params.yaml")
     if "dvc.yaml" not in texts or params is None:
         raise InputError("dvc.yaml or params.yaml is missing: run from the project's top folder")
     return zones.parse(texts.pop("dvc.yaml"), params, texts)
+
+
+def unfollowed(tree: Tree, files: Sequence[str] | None = None) -> Iterator[str]:
+    """What DVC would take into account besides dvc.yaml and the top folder's params.yaml, one line each."""
+    files = tree.files("") if files is None else files
+    folders = {posixpath.dirname(path) for path in _pipelines(files)} - {""}
+    for path in files:
+        if path.endswith(".dvc"):
+            yield f"'{path}' tracks data with DVC directly: raw data enter by `airlock add` only; remove it"
+        elif path.endswith("/params.yaml") and posixpath.dirname(path) in folders:
+            yield f"'{path}' would change the commands of the dvc.yaml beside it: put the values into the top folder's params.yaml"
+    for path in (".dvc/config", ".dvc/config.local"):
+        for section in _sections(tree.text(path) or ""):
+            if section in CHANGING:
+                yield f"{path}: the section [{section}] changes what DVC runs: remove it"
+
+
+def _sections(config: str) -> Iterator[str]:
+    for line in config.splitlines():
+        if line.strip().startswith("["):
+            yield line.strip().strip("[]'\" ").split()[0].lower() if line.strip("[]'\" \t") else ""

@@ -1,20 +1,19 @@
 """Zones and taint: who may read what, worked out from dvc.yaml alone.
 
 `raw` -> (sensitive stage) -> `sealed` -> (release stage) -> `released` -> (open stage) -> `open`.
-A release stage is the only door. DVC ignores `meta`, so this module reads dvc.yaml itself.
+A release stage is the only door. What is checked is what DVC resolves (`evidence.reader`); what DVC has and this check does not
+follow is refused.
 """
 
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import yaml
-
 from airlock.errors import BoundaryError, InputError
+from airlock.evidence import reader
 
 Zone = Literal["sensitive", "release", "open"]
 ZONES = ("sensitive", "release", "open")
@@ -32,6 +31,20 @@ SOURCES = (
     "pyproject.toml",
     "constraints.txt",
 )
+# All that a stage of dvc.yaml may have; DVC knows more, which is not followed here.
+FIELDS = {
+    "cmd",
+    "deps",
+    "desc",
+    "frozen",
+    "always_changed",
+    "meta",
+    "metrics",
+    "outs",
+    "params",
+    "plots",
+    "wdir",
+}
 
 
 @dataclass(frozen=True)
@@ -94,7 +107,7 @@ def overlaps(left: str, right: str) -> bool:
 
 
 def parse(dvc_yaml: str, params_yaml: str, others: Mapping[str, str] | None = None) -> Graph:
-    """Read dvc.yaml, with `${...}` filled in from params.yaml.
+    """The stages of dvc.yaml as DVC resolves them, with `${...}` filled in from params.yaml.
 
     Args:
         dvc_yaml: text of the top folder's file.
@@ -102,63 +115,61 @@ def parse(dvc_yaml: str, params_yaml: str, others: Mapping[str, str] | None = No
         others: texts of dvc.yaml files further down, by path; what DVC would run is checked wherever it stands.
 
     Raises:
-        BoundaryError: for what this check does not follow (foreach, matrix, vars, another working folder): what cannot
-            be checked does not run.
+        BoundaryError: for what this check does not follow (foreach, matrix, vars, a templated command, other parameter
+            files, another working folder): what cannot be checked does not run.
     """
-    params = _load(params_yaml, "params.yaml")
+    reader.load(params_yaml, reader.PARAMS)
     stages: dict[str, Stage] = {}
     for path, text in {"dvc.yaml": dvc_yaml, **(others or {})}.items():
-        document = _load(text, path)
-        if "vars" in document:
+        document = reader.load(text, path)
+        if unknown := sorted(str(key) for key in document.keys() - {"stages"}):
             raise BoundaryError(
-                f"{path}: `vars` is not followed by the taint check: put the values into params.yaml"
+                f"{path}: `{unknown[0]}` is not followed by the taint check: only `stages` may stand there, values in params.yaml"
             )
-        for name, body in (document.get("stages") or {}).items():
+        written = document.get("stages") or {}
+        if not isinstance(written, dict):
+            raise BoundaryError(f"{path}: `stages` must be a mapping of names to stages")
+        for name, body in written.items():
             _check_followed(path, name, body, stages)
-            stages[name] = _stage(name, _fill(body, params, name))
+        for name, body in reader.resolve(path, document, params_yaml).items():
+            stages[name] = _stage(name, body)
     return Graph(stages)
 
 
-def _check_followed(path: str, name: str, body: Mapping[str, Any], known: Mapping[str, Stage]) -> None:
+def _check_followed(path: str, name: Any, body: Any, known: Mapping[str, Stage]) -> None:
+    if not isinstance(name, str) or not isinstance(body, dict):
+        raise BoundaryError(f"{path}: '{name}' is not a stage: write NAME: {{cmd: ..., meta: {{zone: ...}}}}")
     if "foreach" in body or "matrix" in body:
         raise BoundaryError(
             f"stage '{name}': foreach and matrix are not followed by the taint check: write the stages out"
         )
+    if unknown := sorted(str(key) for key in body.keys() - FIELDS):
+        raise BoundaryError(
+            f"stage '{name}': `{unknown[0]}` is not followed by the taint check: leave it out"
+        )
+    for field in ("cmd", "meta", "wdir"):
+        if "$" in repr(body.get(field)):
+            raise BoundaryError(
+                f"stage '{name}': `{field}` must stand as it is, without ${{...}}: write it out"
+            )
     if posixpath.normpath(posixpath.join(posixpath.dirname(path), str(body.get("wdir", ".")))) != ".":
         raise BoundaryError(
             f"stage '{name}' in {path} must work in the top folder: set its `wdir` so that it leads there"
         )
     if name in known:
         raise BoundaryError(f"stage '{name}' in {path} has the name of another stage: choose another")
+    _check_params(name, body.get("params") or [])
 
 
-def _load(text: str, source: str) -> dict[str, Any]:
-    try:
-        document = yaml.safe_load(text) or {}
-    except yaml.YAMLError:
-        raise BoundaryError(f"{source} is not valid YAML: mend the syntax") from None
-    if not isinstance(document, dict):
-        raise BoundaryError(f"{source} must be a mapping")
-    return document
-
-
-def _fill(value: Any, params: Mapping[str, Any], stage: str) -> Any:
-    if isinstance(value, dict):
-        return {_fill(key, params, stage): _fill(item, params, stage) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_fill(item, params, stage) for item in value]
-    if not isinstance(value, str):
-        return value
-
-    def lookup(match: re.Match[str]) -> str:
-        found: Any = params
-        for part in match[1].strip().split("."):
-            if not isinstance(found, dict) or part not in found:
-                raise BoundaryError(f"stage '{stage}': '{match[0]}' is not in params.yaml")
-            found = found[part]
-        return str(found)
-
-    return re.sub(r"\$\{([^}]*)\}", lookup, value)
+def _check_params(name: str, params: Any) -> None:
+    """DVC copies the values of parameters into dvc.lock, which is public: never those of any other file."""
+    for entry in params if isinstance(params, list) else [params]:
+        for file in entry if isinstance(entry, dict) else ():
+            if posixpath.normpath(str(file)) != reader.PARAMS:
+                raise BoundaryError(
+                    f"stage '{name}' takes parameters from '{file}', whose values DVC would publish in dvc.lock: "
+                    f"put them into params.yaml"
+                )
 
 
 def _stage(name: str, body: Mapping[str, Any]) -> Stage:
@@ -169,13 +180,18 @@ def _stage(name: str, body: Mapping[str, Any]) -> Stage:
             outs.update({_normal(path): (options or {}).get("remote") for path, options in items})
     meta = body.get("meta") or {}
     command = body.get("cmd")
+    deps = body.get("deps") or []
+    if not all(isinstance(dep, str) for dep in deps):
+        raise BoundaryError(f"stage '{name}': a dep must be a path of this workspace: write it as text")
+    if remote := next((path for path in (*deps, *outs) if ":" in path), None):
+        raise BoundaryError(
+            f"stage '{name}': '{remote}' is not in this workspace: bring it in (airlock add FILE)"
+        )
     return Stage(
         name=name,
         zone=meta.get("zone") if isinstance(meta, dict) else None,
         command=command if isinstance(command, str) else repr(command),
-        deps=tuple(
-            _normal(dep if isinstance(dep, str) else next(iter(dep))) for dep in body.get("deps") or []
-        ),
+        deps=tuple(_normal(dep) for dep in deps),
         outs=tuple(outs),
         remotes=outs,
         module=meta.get("module") if isinstance(meta, dict) else None,
