@@ -13,7 +13,7 @@ from airlock.errors import AirlockError
 
 COMMANDS = (
     *("init", "add", "data", "run", "audit", "budget", "attack", "compare", "predict", "report"),
-    *("bundle", "verify", "keys", "doctor", "worker"),
+    *("bundle", "verify", "keys", "log", "doctor", "worker"),
 )
 
 app = typer.Typer(

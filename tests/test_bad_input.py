@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -189,6 +193,38 @@ def test_unknown_mechanism_names_the_nearest(tidy: Workspace) -> None:
 def test_raw_data_that_changed_since_they_were_added_are_refused(tidy: Workspace) -> None:
     (tidy.home / "clinic.csv").write_text(GOOD.replace("\n21,", "\n22,", 1))
     assert "airlock add" in refused(tidy, "airlock", "run", "ingest")
+
+
+def test_clipped_values_are_told_on_the_owners_terminal_and_nowhere_else(tidy: Workspace) -> None:
+    tidy.edit("data/schemas/clinic.yaml", "bounds: [0, 120]", "bounds: [0, 1]")
+    piped = tidy.run("airlock", "run", "ingest")
+    assert "clipped" not in piped.stdout + piped.stderr
+    seen = on_a_terminal(tidy, "airlock", "run", "ingest")
+    assert "age" in seen and "40 (100.0%)" in seen and "are the bounds right?" in seen
+    assert "40 (100.0%)" in tidy.run("airlock", "log").stdout
+    public = [
+        path
+        for folder in ("receipts", "data/sealed")
+        for path in (tidy.root / folder).rglob("*")
+        if path.is_file()
+    ]
+    assert public and not any(b"clipped" in path.read_bytes() for path in public)
+
+
+def on_a_terminal(workspace: Workspace, *command: str) -> str:
+    """Run a command whose output is a terminal, and return what it showed."""
+    ours, theirs = pty.openpty()
+    done = subprocess.Popen(
+        command, cwd=workspace.root, env=workspace.environment, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # the end of a terminal is an error
+        while found := os.read(ours, 1 << 16):
+            shown += found
+    assert done.wait() == 0, shown.decode()
+    os.close(ours)
+    return shown.decode()
 
 
 def test_a_traceback_shows_only_with_debug(tidy: Workspace) -> None:

@@ -167,7 +167,8 @@ def given(module: Any, params: Params, schema: Schema, file: Path, *, seed: int,
     from airlock.records.tables import open_table
 
     parts = [
-        encode(batch, schema) for batch in open_table(file).batches([*schema.sources, schema.label.column])
+        encode(batch, schema)
+        for batch in open_table(file, header=schema.header).batches([*schema.sources, schema.label.column])
     ]
     records, labels = np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts])
     shape, names = tuple(encoded_shape(schema)), tuple(str(name) for name in schema.label.classes)

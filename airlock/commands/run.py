@@ -44,3 +44,14 @@ def command(stage: str = typer.Argument(help="Name of a stage in dvc.yaml.")) ->
         if tasks:
             progress.stop()
     console.print(f"{stage}: done, receipt {receipt.relative_to(Path.cwd())}", highlight=False)
+    if stage == "ingest" and console.is_terminal:
+        _tell_owner(console)
+
+
+def _tell_owner(console: Any) -> None:
+    """How many values were clipped, missing or dropped: on a terminal only, for a log may be read by others (`airlock log` shows it again)."""
+    from airlock.owner.home import project
+    from airlock.owner.log import last_summaries, shown
+
+    for entry in last_summaries(project(Path.cwd()), "ingest"):
+        console.print(shown(entry), highlight=False)

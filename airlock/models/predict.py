@@ -22,7 +22,7 @@ def predict(model: Model, file: Path) -> Iterator[tuple[NDArray[np.int64], NDArr
         RecordError, SchemaError: the file does not follow the model's schema.
     """
     schema = Schema.model_validate(model.document["schema"])
-    table = open_table(file)
+    table = open_table(file, header=schema.header)
     missing = [name for name in schema.sources if name not in table.columns]
     if missing:
         raise SchemaError(f"column '{missing[0]}' of the model's schema is not in {file.name}")

@@ -66,7 +66,7 @@ def add(
     if role == "holdout" and "records" not in known:
         raise InputError(f"'{name}' has no records yet: add them first, then their holdout")
     with at_hand(place, project.spool, told) as path:
-        table = open_table(path)
+        table = open_table(path, header=schema.header)
         check_columns(table.columns, schema)
         handle, fingerprints = _look(table, schema, role, _keyring(project, workspace))
     with changing_registry(project) as registry:

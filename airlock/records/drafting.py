@@ -1,91 +1,298 @@
-"""A first schema for a raw file: what can be seen in it, marked as unconfirmed, and blanks that only the owner can fill."""
+"""A first schema for a raw file: what can be seen in it, marked as unconfirmed, and blanks that only the owner can fill.
+
+Nothing is guessed that is not said: every column has its reason, which goes to the owner's terminal and into the draft.
+"""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import yaml
 
-from airlock.errors import InputError, SchemaError
-from airlock.records.pixels import FORMATS
-from airlock.records.schema import MISSING
+from airlock.errors import InputError
+from airlock.records.schema import MISSING, listed
+from airlock.records.sights import MOST, NAN, Sight, Told, look_at, parses_as_number, square
 from airlock.records.tables import Table
-from airlock.records.values import as_texts
 
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 MARK = "#: "  # comments that a confirmed schema loses
-MOST = 100  # more different values than this are no categories
+BUCKETS = 64
+RARE = 5  # a class with fewer records is told: it may be a person's, and nothing can be learned about it
 LABELS = ("label", "class", "target", "y", "diagnosis", "classification", "outcome", "species", "category")
+INDICES = ("", "index", "rowid", "row", "nr", "__index_level_0__")
+IDENTIFIER = re.compile(r"(?i)(.*[_ .-])?(id|uuid|guid|ssn|mrn)|.*(Id|ID|Uuid|UUID)|id[_ .-].*|unnamed: ?\d+")
+PIXELS = re.compile(r"(?i)(pixel|pix|px)[_ .-]?")
 HEADER = """\
 A draft, outside git. Give every number its bounds: the lowest and highest value that the measurement allows,
 from a textbook, an instrument or a form. Never from the records: the smallest and largest record would then be public.
-Classes and categories below were found in the data and are unconfirmed: an odd one may be a person's. Remove what must
-not be known, add what is possible but was not met. Then: airlock init --confirm {name}
+Classes, categories and `missing` below were found in the data and are unconfirmed: an odd one may be a person's. Remove
+what must not be known, add what is possible but was not met. Then: airlock init --confirm {name}
 """
+NO_HEADER = (
+    "{name}: the first line may be a record instead of a header (column {place} {why}): "
+    "say --no-header to call the columns c1, c2, ..., or --header if these are names"
+)
+Kind = Literal["number", "category", "hashed", "date", "image", "ignored", "label"]
 
 
-@dataclass
-class Sight:
-    """What one column showed as it streamed by; its memory is bounded."""
+@dataclass(frozen=True)
+class Wishes:
+    """What the owner said about columns, by name or pattern; it goes before anything that is guessed."""
 
-    name: str
-    numeric: bool = True
-    missing: bool = False
-    values: set[str] | None = field(default_factory=set)
-    picture: Mapping[str, Any] | None = None
-    simple: bool = True
-
-    def look(self, array: Any) -> None:
-        """Take in one batch of the column."""
-        if self.picture is None and (found := _picture(array)):
-            self.picture, self.numeric, self.values, self.simple = found, False, None, False
-        if not self.simple:
-            return
-        try:
-            texts = as_texts(array, self.name)
-        except SchemaError:
-            self.numeric, self.values, self.simple = False, None, False
-            return
-        blank = pc.fill_null(pc.is_in(texts, value_set=pa.array([None, *MISSING], pa.string())), True)
-        self.missing |= bool(pc.any(blank).as_py())
-        found = texts.filter(pc.invert(blank))
-        self.numeric = self.numeric and _is_numeric(found)
-        if self.values is not None:
-            self.values |= set(pc.unique(found).to_pylist())
-            self.values = self.values if len(self.values) <= MOST else None
+    label: str | None = None
+    ignored: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+    image: tuple[int, int, int] | None = None
+    decimal: str | None = None
+    header: bool | None = None
 
 
-def draft(table: Table, name: str, label: str | None) -> str:
-    """The text of a drafted schema.
+@dataclass(frozen=True)
+class Choice:
+    """What a column is taken for, and why."""
+
+    sight: Sight
+    kind: Kind
+    why: str = ""
+    form: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.sight.name
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A drafted schema and the reasons for it. `choices`, `rare` and `notes` tell about records: they are for the owner."""
+
+    text: str
+    choices: tuple[Choice, ...]
+    rare: Mapping[str, int]
+    notes: tuple[str, ...]
+
+
+def draft(table: Table, name: str, wishes: Wishes | None = None, told: Told = lambda rows: None) -> Draft:
+    """Draft a schema.
 
     Raises:
-        InputError: no label can be told, or it has one class only.
+        InputError: no header or label can be told, a wish fits no column, or the label has one class only.
     """
-    sights = {column: Sight(column) for column in table.columns}
-    for batch in table.batches():
-        for column, sight in sights.items():
-            sight.look(batch.column(column))
-    target = sights.pop(_find_label(sights, label))
-    if target.values is None or len(target.values) < 2:
-        problem = "more than 100 different values" if target.values is None else "one class only"
-        raise InputError(f"label '{target.name}' has {problem}: name another column with --label")
-    image = next((_one_column(sight) for sight in sights.values() if sight.picture), None) or _pixel_columns(
-        list(sights.values())
-    )
+    wishes = wishes or Wishes()
+    if table.format == "csv" and wishes.header is None:
+        _refuse_numbers_for_names(table)
+    _check_wishes(table.columns, wishes)
+    sights = look_at(table, told)
+    if table.format == "csv" and wishes.header is None:
+        _refuse_values_for_names(table, sights)
+    decimal, notes = _decimal(sights, wishes)
+    target, why = _find_label(sights, wishes.label)
+    notes = [f"label: {target.name} ({why})", *notes]
+    rest = [sight for sight in sights.values() if sight is not target]
+    image = _image(rest, wishes, notes)
     used = _names_of(image) if image else set()
-    rest = [sight for sight in sights.values() if sight.name not in used]
-    return _write(name, target, image, rest)
+    choices = [Choice(sight, "image") for sight in rest if sight.name in used]
+    choices += [_choose(sight, wishes, decimal, bool(image)) for sight in rest if sight.name not in used]
+    if not image and all(choice.kind == "ignored" for choice in choices):
+        raise InputError("no column is left to learn from: name some with --number or --category")
+    choices.append(Choice(target, "label", why))
+    extra = _extra(table, sights, decimal, notes)
+    assert target.counts is not None
+    rare = {value: count for value, count in target.counts.items() if count < RARE}
+    ordered = tuple(sorted(choices, key=lambda choice: choice.sight.place))
+    return Draft(_write(name, target, image, ordered, extra), ordered, rare, tuple(notes))
 
 
-def _write(name: str, target: Sight, image: dict[str, Any] | None, rest: list[Sight]) -> str:
-    columns = [sight for sight in rest if not image and (sight.numeric or sight.values)]
-    ignored = [sight.name for sight in rest if sight not in columns]
+def _refuse_numbers_for_names(table: Table) -> None:
+    empty = [place for place, name in enumerate(table.columns, start=1) if not name.strip()]
+    number = next(
+        (place for place, name in enumerate(table.columns, start=1) if parses_as_number(name)), None
+    )
+    if number:
+        raise InputError(
+            NO_HEADER.format(name=table.path.name, place=number, why="is named by a number or a date")
+        )
+    if empty and empty != [1]:  # an empty name in the first place is the index that pandas writes
+        raise InputError(NO_HEADER.format(name=table.path.name, place=empty[-1], why="has an empty name"))
+
+
+def _refuse_values_for_names(table: Table, sights: Mapping[str, Sight]) -> None:
+    found = next((sight.place for sight in sights.values() if sight.named_like_value), None)
+    if found:
+        why = "has its name among its values"
+        raise InputError(NO_HEADER.format(name=table.path.name, place=found, why=why))
+
+
+def _check_wishes(columns: Sequence[str], wishes: Wishes) -> None:
+    """A wish that fits no column is a typing error, and is told before anything is read."""
+    if wishes.label is not None and wishes.label not in columns:
+        raise InputError(f"unknown column '{wishes.label}': the file has {listed(columns, 8)}")
+    for pattern in (*wishes.ignored, *wishes.categories, *wishes.numbers):
+        if not any(fnmatchcase(name, pattern) for name in columns):
+            raise InputError(f"no column fits '{pattern}': the file has {listed(columns, 8)}")
+
+
+def _decimal(sights: Mapping[str, Sight], wishes: Wishes) -> tuple[str, list[str]]:
+    """The decimal mark of the file, from how its numbers are written."""
+    if wishes.decimal is not None:
+        return wishes.decimal, []
+    commas = [
+        sight.name for sight in sights.values() if sight.needs_comma and sight.commas and not sight.numeric
+    ]
+    points = [sight.name for sight in sights.values() if sight.needs_point and sight.numeric]
+    if not commas:
+        return ".", []
+    if points:
+        note = f"decimal commas in {listed(commas, 8)} beside decimal points in {listed(points, 8)}: write them alike"
+        return ".", [note]
+    return ",", [f"decimal commas in {listed(commas, 8)} (--decimal . if that is wrong)"]
+
+
+def _find_label(sights: Mapping[str, Sight], asked: str | None) -> tuple[Sight, str]:
+    names = {name.lower(): name for name in reversed(list(sights))}
+    known = next((names[wanted] for wanted in LABELS if wanted in names), None)
+    last = list(sights)[-1]
+    found, why = asked or known or last, "named by --label"
+    if asked is None:
+        why = f"{'by its name' if known else 'the last column'}; change it with --label"
+    sight = sights[found]
+    if asked is None and known is None and not (sight.values and (sight.whole or not sight.numeric)):
+        raise InputError("which column is the label? Say it with --label COLUMN")
+    if sight.values is None:
+        problem = "numbers with more than" if sight.numeric else "more than"
+        raise InputError(
+            f"label '{found}' has {problem} {MOST} different values: Airlock predicts classes; name another column with --label"
+        )
+    if len(sight.values) < 2:
+        raise InputError(f"label '{found}' has one class only: name another column with --label")
+    return sight, why
+
+
+def _choose(sight: Sight, wishes: Wishes, decimal: str, beside_image: bool) -> Choice:
+    """What a column is, by what the owner said, then by what it shows."""
+    numeric = sight.commas if decimal == "," else sight.numeric
+    if _fits(sight.name, wishes.ignored):
+        return Choice(sight, "ignored", "as you said")
+    if _fits(sight.name, wishes.numbers):
+        if not numeric:
+            raise InputError(
+                f"column '{sight.name}' has values that are no numbers: leave it out of --number"
+            )
+        return Choice(sight, "number", "as you said")
+    if _fits(sight.name, wishes.categories):
+        return _as_category(sight, "as you said")
+    if beside_image:
+        return Choice(sight, "ignored", "beside an image")
+    return _guess(sight, numeric)
+
+
+def _guess(sight: Sight, numeric: bool) -> Choice:
+    if sight.missing == sight.rows:
+        return Choice(sight, "ignored", "has no value at all")
+    if sight.name.strip().lower() in INDICES and (sight.counting or sight.alone):
+        return Choice(sight, "ignored", "a row number, such as pandas writes (index=False leaves it out)")
+    if sight.simple and IDENTIFIER.fullmatch(sight.name) and (sight.alone or sight.whole):
+        return Choice(sight, "ignored", "named as an identifier (--number or --category takes it in)")
+    if sight.counting and sight.rows > RARE:
+        return Choice(sight, "ignored", "counts the rows (--number takes it in)")
+    if sight.typed_date or (sight.forms and not (numeric and sight.forms != ["%Y%m%d"])):
+        return _as_date(sight)
+    if numeric and sight.simple:
+        few = sight.whole and sight.seen is not None and len(sight.seen) <= 10
+        return Choice(sight, "number", "whole numbers, few of them: a code? (--category)" if few else "")
+    if sight.simple:
+        return _as_category(sight, "")
+    return Choice(sight, "ignored", "a type that holds neither numbers nor text")
+
+
+def _as_category(sight: Sight, why: str) -> Choice:
+    if sight.values:
+        return Choice(sight, "category", why)
+    if not sight.simple or sight.typed_date:
+        raise InputError(f"column '{sight.name}' holds no text: leave it out of --category")
+    if sight.alone and not why:
+        return Choice(sight, "ignored", "nearly every record has its own text (--category hashes it)")
+    return Choice(sight, "hashed", why or f"more than {MOST} different texts: hashed into {BUCKETS} buckets")
+
+
+def _as_date(sight: Sight) -> Choice:
+    if sight.typed_date or sight.forms[0] is None:
+        return Choice(sight, "date", "dates, in ISO 8601")
+    if len(sight.forms) > 1:
+        return Choice(sight, "date", "dates, day first or month first: say it in `format`", "?")
+    return Choice(sight, "date", f"dates, as {sight.forms[0]}", sight.forms[0])
+
+
+def _fits(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _image(sights: list[Sight], wishes: Wishes, notes: list[str]) -> dict[str, Any] | None:
+    one = next((sight for sight in sights if sight.picture), None)
+    if wishes.image:
+        height, width, channels = wishes.image
+        shape = {"height": height, "width": width, "channels": channels}
+        found = {**_one_column(one), **shape} if one else _numbered(sights, {**shape, "bounds": None})
+        if found is None:
+            raise InputError(
+                f"--image {height}x{width}x{channels}: there is no column of images, and no {height * width * channels} numbered columns"
+            )
+        return found
+    pixels = [sight for sight in sights if PIXELS.fullmatch(re.sub(r"\d+$", "", sight.name))]
+    image = _one_column(one) if one else _numbered(pixels, square(len(pixels)))
+    if image:
+        size = f"{image['height']}x{image['width']}x{image['channels']}"
+        notes.append(f"image: {size}, guessed from the number of values (--image HEIGHTxWIDTHxCHANNELS)")
+    return image
+
+
+def _one_column(sight: Sight) -> dict[str, Any]:
+    return {**(sight.picture or {}), "column": sight.name, "missing": "drop" if sight.missing else "refuse"}
+
+
+def _numbered(sights: list[Sight], shape: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Columns such as pixel0, pixel1, ... that are as many as an image has values."""
+    if shape is None:
+        return None
+    size = shape["height"] * shape["width"] * shape["channels"]
+    found: dict[str, list[int]] = {}
+    for sight in sights:
+        if sight.numeric and (match := re.fullmatch(r"(.*?)(\d+)", sight.name)):
+            found.setdefault(match[1], []).append(int(match[2]))
+    for prefix, numbers in found.items():
+        if sorted(numbers) == list(range(min(numbers), min(numbers) + size)):
+            return {**shape, "pixels": f"{prefix}{{}}", "first": min(numbers)}
+    return None
+
+
+def _names_of(image: Mapping[str, Any]) -> set[str]:
+    if "column" in image:
+        return {image["column"]}
+    size = image["height"] * image["width"] * image["channels"]
+    return {image["pixels"].replace("{}", str(image["first"] + place)) for place in range(size)}
+
+
+def _extra(table: Table, sights: Mapping[str, Sight], decimal: str, notes: list[str]) -> dict[str, Any]:
+    """Fields of the whole file, written only where they differ from what is usual."""
+    extra: dict[str, Any] = {}
+    if not table.header:
+        extra["header"] = False
+    if decimal != ".":
+        extra["decimal"] = decimal
+    if any(sight.nan for sight in sights.values()):
+        extra["missing_values"] = [*MISSING, *NAN]
+        notes.append("NaN is written for missing values: `missing_values` lists it")
+    return extra
+
+
+def _write(
+    name: str, target: Sight, image: dict[str, Any] | None, choices: Sequence[Choice], extra: dict[str, Any]
+) -> str:
     lines = [MARK + line for line in HEADER.format(name=name).splitlines()]
     lines += [
         f"name: {name}",
@@ -94,9 +301,10 @@ def _write(name: str, target: Sight, image: dict[str, Any] | None, rest: list[Si
         "public: false",
         "confirmed: false",
     ]
+    lines += [_flow(**{key: value})[1:-1] for key, value in extra.items()]
     lines += [
         f"{MARK}found in the data, unconfirmed: classes",
-        f"label: {_flow(column=target.name, classes=_sorted(target.values))}",
+        f"label: {_flow(column=target.name, classes=target.values, **_missing_label(target))}",
     ]
     if image:
         lines += [
@@ -104,21 +312,34 @@ def _write(name: str, target: Sight, image: dict[str, Any] | None, rest: list[Si
             f"image: {_flow(**image)}",
         ]
     else:
-        lines += ["columns:", *(line for sight in columns for line in _column(sight))]
-    if ignored:
-        lines += [
-            f"{MARK}not used: text without categories, or more different values than {MOST}",
-            f"ignored: {_flow_list(ignored)}",
-        ]
+        lines += ["columns:", *(line for choice in choices for line in _column(choice))]
+    ignored = [choice for choice in choices if choice.kind == "ignored"]
+    lines += [f"{MARK}'{choice.name}': {choice.why}" for choice in ignored]
+    lines += [f"ignored: {flow([choice.name for choice in ignored])}"] if ignored else []
     return "\n".join(lines) + "\n"
 
 
-def _column(sight: Sight) -> list[str]:
-    missing = "impute" if sight.missing else "refuse"
-    if sight.numeric:
-        return [f"- {_flow(name=sight.name, type='number', bounds=None, missing=missing, why='')}"]
-    line = f"- {_flow(name=sight.name, type='category', categories=_sorted(sight.values), missing=missing)}"
-    return [f"{MARK}found in the data, unconfirmed: categories", line]
+def _missing_label(target: Sight) -> dict[str, str]:
+    return {"missing": "drop"} if target.missing else {}
+
+
+def _column(choice: Choice) -> Iterator[str]:
+    sight = choice.sight
+    found = {"category": ["categories"]}.get(choice.kind, []) + ["missing"] * bool(sight.missing)
+    form = {"format": choice.form} if choice.form else {}
+    kinds: dict[str, dict[str, Any]] = {
+        "number": {"type": "number", "bounds": None},
+        "date": {"type": "date", "unit": "day", "bounds": None, **form},
+        "category": {"type": "category", "categories": sight.values},
+        "hashed": {"type": "category", "buckets": BUCKETS},
+    }
+    fields = kinds.get(choice.kind)
+    if fields is None:
+        return
+    if found:
+        yield f"{MARK}found in the data, unconfirmed: {', '.join(found)}"
+    tail = {"missing": "impute" if sight.missing else "refuse"} | ({"why": ""} if "bounds" in fields else {})
+    yield f"- {_flow(name=sight.name, **fields, **tail)}"
 
 
 def confirmed(text: str) -> str:
@@ -133,108 +354,12 @@ def slug(path: Path) -> str:
     return re.sub(r"[^a-z0-9]+", "-", path.name.split(".")[0].lower()).strip("-") or "records"
 
 
-def _find_label(sights: Mapping[str, Sight], asked: str | None) -> str:
-    if asked is not None:
-        if asked in sights:
-            return asked
-        raise InputError(
-            f"unknown column '{asked}': the file has {', '.join(list(sights)[:8])}{' ...' if len(sights) > 8 else ''}"
-        )
-    known = next((column for wanted in LABELS for column in sights if column.lower() == wanted), None)
-    texts = [column for column, sight in sights.items() if sight.values and not sight.numeric]
-    found = known or (texts[-1] if texts else None)
-    if found is None:
-        raise InputError("which column is the label? Say it with --label COLUMN")
-    return found
-
-
-def _is_numeric(texts: Any) -> bool:
-    try:
-        pc.cast(texts, pa.float64())
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _picture(array: Any) -> dict[str, Any] | None:
-    """How a column of bytes or lists could hold images, from its type and its first value."""
-    kind = array.type
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        first = next((value for value in array.to_pylist() if value), b"")
-        return _compressed(first) or _square(len(first))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return _square(next((len(value) for value in array.to_pylist() if value), 0))
-    return None
-
-
-def _compressed(data: bytes) -> dict[str, Any] | None:
-    import io
-
-    import PIL.Image
-
-    try:
-        with PIL.Image.open(io.BytesIO(data), formats=FORMATS) as picture:
-            channels = 1 if picture.mode in ("L", "1") else 3
-            return {
-                "height": picture.height,
-                "width": picture.width,
-                "channels": channels,
-                "encoding": "compressed",
-            }
-    except (OSError, SyntaxError, ValueError):
-        return None
-
-
-def _square(size: int) -> dict[str, Any] | None:
-    for channels in (1, 3):
-        side = math.isqrt(size // channels)
-        if side >= 4 and side * side * channels == size:
-            return {"height": side, "width": side, "channels": channels, "bounds": None}
-    return None
-
-
-def _one_column(sight: Sight) -> dict[str, Any]:
-    return {**(sight.picture or {}), "column": sight.name, "missing": "drop" if sight.missing else "refuse"}
-
-
-def _pixel_columns(sights: list[Sight]) -> dict[str, Any] | None:
-    """Columns such as pixel0, pixel1, ... that make a square."""
-    numbered = [
-        (match[1], int(match[2]))
-        for sight in sights
-        if sight.numeric and (match := re.fullmatch(r"(\D*)(\d+)", sight.name))
-    ]
-    prefixes = {prefix for prefix, _ in numbered}
-    if len(prefixes) != 1 or len(numbered) < len(sights) - 1:
-        return None
-    numbers, prefix = sorted(number for _, number in numbered), prefixes.pop()
-    shape = _square(len(numbers))
-    if shape is None or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-        return None
-    return {**shape, "pixels": f"{prefix}{{}}", "first": numbers[0]}
-
-
-def _names_of(image: Mapping[str, Any]) -> set[str]:
-    if "column" in image:
-        return {image["column"]}
-    size = image["height"] * image["width"] * image["channels"]
-    return {image["pixels"].replace("{}", str(image["first"] + place)) for place in range(size)}
-
-
-def _sorted(values: Iterable[str] | None) -> list[str]:
-    """Numbers by size, words by letter."""
-    found = list(values or ())
-    return sorted(
-        found,
-        key=lambda text: (0, float(text), text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else (1, 0.0, text),
-    )
-
-
 def _flow(**fields: Any) -> str:
-    return yaml.safe_dump(
-        fields, default_flow_style=True, width=math.inf, sort_keys=False, allow_unicode=True
+    return flow(fields)
+
+
+def flow(document: Any) -> str:
+    """A value on one line of YAML."""
+    return yaml.dump(
+        document, Dumper=DUMPER, default_flow_style=True, width=2**31 - 1, sort_keys=False, allow_unicode=True
     ).strip()
-
-
-def _flow_list(items: list[str]) -> str:
-    return yaml.safe_dump(items, default_flow_style=True, width=math.inf, allow_unicode=True).strip()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from airlock.errors import SchemaError
 from airlock.records import pixels
 from airlock.records.schema import Column, Schema
-from airlock.records.values import Values, numbers, texts
+from airlock.records.values import Values, buckets, days, numbers, texts
 
 IMPUTED = (
     0.5  # the middle of the public bounds; the indicator beside it tells a model that it is no measurement
@@ -62,7 +62,7 @@ def encode(
     def read(name: str) -> Values:
         if name not in batch.schema.names:
             raise SchemaError(f"column '{name}' of schema '{schema.name}' is not in the records")
-        return Values(name, batch.column(name), first_row, schema.missing_values, counts)
+        return Values(name, batch.column(name), first_row, schema.missing_values, counts, schema.decimal)
 
     x = (
         pixels.encode(read, schema.image, valid)
@@ -118,11 +118,12 @@ def unpack(batch: pa.RecordBatch, shape: Sequence[int]) -> Encoded:
 
 
 def _names(column: Column) -> list[str]:
-    names = (
-        [column.name]
-        if column.type == "number"
-        else [f"{column.name}={category}" for category in column.categories or ()]
-    )
+    if column.type != "category":
+        names = [column.name]
+    elif column.buckets is not None:
+        names = [f"{column.name}#{place}" for place in range(column.buckets)]
+    else:
+        names = [f"{column.name}={category}" for category in column.categories or ()]
     return [*names, f"{column.name} is missing"] if column.missing == "impute" else names
 
 
@@ -141,10 +142,10 @@ def _encode_columns(
 def _encode_column(
     values: Values, column: Column, out: NDArray[np.float64], valid: NDArray[np.bool_]
 ) -> None:
-    if column.type == "number":
+    if column.type != "category":
         out[:, 0], missing = _scaled(values, column)
     else:
-        index, missing = texts(values, column.categories or (), "a category that the schema does not list")
+        index, missing = _indices(values, column)
         rows = np.flatnonzero(index >= 0)
         out[rows, index[rows]] = 1
     if column.missing == "refuse":
@@ -155,10 +156,18 @@ def _encode_column(
         out[:, -1] = missing
 
 
+def _indices(values: Values, column: Column) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    if column.buckets is not None:
+        return buckets(values, column.buckets)
+    return texts(values, column.categories or (), "a category that the schema does not list")
+
+
 def _scaled(values: Values, column: Column) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     assert column.bounds is not None
     low, high = column.bounds
-    found, missing = numbers(values)
+    found, missing = (
+        days(values, column.format, column.unit or "day") if column.type == "date" else numbers(values)
+    )
     clipped = np.clip(found, low, high)
     values.count("clipped", (clipped != found) & ~missing)
     scaled = (clipped - low) / (high - low)

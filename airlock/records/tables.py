@@ -1,15 +1,18 @@
 """Raw files of records, read as a stream: CSV or Parquet, told apart by their first bytes, or a folder of Parquet parts.
 
-CSV is read as text; what the text means is the schema's business (models/values.py), so that an error can name column and
-row. Messages of the reader quote what they stumble over: none of them leaves this module.
+CSV is read as text; what the text means is the schema's business (records/values.py), so that an error can name column and
+row. It may be compressed (gzip, bzip2, zstd) or in UTF-16 with its mark. Messages of the reader quote what they stumble
+over: none of them leaves this module. Names of columns are not quoted either before a header is known to be one.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -23,8 +26,25 @@ from airlock.records.places import PARQUET, parts_of
 
 Format = Literal["csv", "parquet"]
 BLOCK = 1 << 20
+WIDE = 64  # lines of a very wide file that are read at once, up to LONGEST bytes
+LONGEST = 1 << 25
 ROWS = 1 << 13
+MOST_COLUMNS = 20_000
 DELIMITERS = ",;\t|"
+COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
+FIRST_LINES = 1000  # a wrong byte this early is the encoding; later it is named by its row
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+NOT_UTF_8 = "{name} is not in UTF-8: convert it, for example with `iconv -f WINDOWS-1252 -t UTF-8 {name} > utf8-{name}` if it is Latin-1"
+SAVE_AS_CSV = "{name} is {what}: save its sheet as CSV (UTF-8) or Parquet, and give that"
+OTHER_KINDS = {  # first bytes of what people have instead of a table, and what to do about it
+    b"PK\x03\x04": "{name} is a zip archive: unpack it, and give the CSV or Parquet file in it",
+    b"\xd0\xcf\x11\xe0": SAVE_AS_CSV.replace("{what}", "an old Excel workbook"),
+    b"SQLite format 3": "{name} is an SQLite database: export the table as CSV",
+    b"ARROW1": "{name} is an Arrow file: write it as Parquet (pyarrow.parquet.write_table)",
+    b"\x89HDF": "{name} is an HDF5 file: write its table as Parquet",
+    b"%PDF": "{name} is a PDF: export the table itself as CSV",
+}
+STRADDLES = "a line longer than {size} MB, or a quote that is never closed: check the quotes of {name}"
 
 
 @dataclass(frozen=True)
@@ -36,6 +56,9 @@ class Table:
     columns: tuple[str, ...]
     delimiter: str = ","
     parts: tuple[str, ...] = ("",)
+    header: bool = True
+    block: int = BLOCK
+    encoding: str = "utf8"
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Stream the records, of all columns or of those named.
@@ -44,7 +67,7 @@ class Table:
             RecordError: a line has too many or too few fields.
             InputError: the file is damaged.
         """
-        with _plain_errors(self.path, self.format):
+        with _plain_errors(self.path, self.format, header=self.header):
             yield from (self._parquet(columns) if self.format == "parquet" else self._csv(columns))
 
     def count(self) -> int:
@@ -68,15 +91,20 @@ class Table:
             include_columns=list(columns) if columns is not None else None,
             strings_can_be_null=False,
         )
-        with _open_csv(self.path, self.delimiter, convert) as reader:
+        with _open_csv(self, convert) as reader:
             yield from (batch for batch in reader if batch.num_rows)
 
 
-def open_table(path: Path) -> Table:
+def open_table(path: Path, *, header: bool = True) -> Table:
     """Look at a raw file's kind and columns.
 
+    Args:
+        path: a file, or a folder of Parquet parts.
+        header: False for a CSV file whose first line is a record; its columns are then c1, c2, ...
+
     Raises:
-        InputError: the file is missing, empty, or neither CSV nor Parquet; or the parts of a folder differ in their columns.
+        InputError: the file is missing, empty, or neither CSV nor Parquet; two columns have one name; or the parts of a
+            folder differ in their columns.
     """
     if path.is_dir():
         return _open_parts(path)
@@ -85,15 +113,50 @@ def open_table(path: Path) -> Table:
         with _plain_errors(path, "parquet"):
             found = Table(path, "parquet", tuple(pa.parquet.read_schema(path).names))
             empty = found.count() == 0
-    elif path.suffix.lower() in PARQUET or b"\0" in head:
-        raise InputError(
-            f"{path.name} is no readable {'Parquet' if path.suffix.lower() in PARQUET else 'CSV or Parquet'} file"
-        )
     else:
-        found, empty = _look_at_csv(path, head)
+        _refuse_other_kinds(path, head)
+        found = _look_at_csv(path, head, header)
+        empty = next(found.batches(found.columns[:1]), None) is None
     if empty:
         raise InputError(f"{path.name} is empty: it has no records")
+    _check_names(found)
     return found
+
+
+def _refuse_other_kinds(path: Path, head: bytes) -> None:
+    name, kind = path.name, path.suffix.lower()
+    if kind in PARQUET:
+        raise InputError(f"{name} is no readable Parquet file")
+    if head.startswith(b"PK\x03\x04") and (kind in (".xlsx", ".xlsm", ".ods") or b"xl/" in head[:4096]):
+        raise InputError(SAVE_AS_CSV.format(name=name, what="a spreadsheet"))
+    for first, line in OTHER_KINDS.items():
+        if head.startswith(first):
+            raise InputError(line.format(name=name))
+    if head.startswith(UTF_16):
+        return
+    if b"\0" in head[: 1 << 16]:
+        raise InputError(
+            f"{name} is no readable CSV or Parquet file (if it is text in UTF-16: `iconv -f UTF-16LE -t UTF-8 {name} > utf8-{name}`)"
+        )
+
+
+def _check_names(table: Table) -> None:
+    """Names are quoted by nobody here: those of a file without a header are a record."""
+    if len(table.columns) > MOST_COLUMNS:
+        raise InputError(
+            f"{table.path.name} has {len(table.columns):,} columns, and {MOST_COLUMNS:,} are the most: leave some out, or put"
+            " images into one column of bytes or lists"
+        )
+    places: dict[str, int] = {}
+    for place, name in enumerate(table.columns, start=1):
+        if name in places:
+            hint = (
+                ", or say that there is no header: airlock init --no-header" if table.format == "csv" else ""
+            )
+            raise InputError(
+                f"{table.path.name}: columns {places[name]} and {place} have the same name: rename one{hint}"
+            )
+        places[name] = place
 
 
 def _open_parts(folder: Path) -> Table:
@@ -108,6 +171,7 @@ def _open_parts(folder: Path) -> Table:
     table = Table(folder, "parquet", columns[0], parts=names)
     if table.count() == 0:
         raise InputError(f"{folder.name} is empty: it has no records")
+    _check_names(table)
     return table
 
 
@@ -126,47 +190,92 @@ def _with_constants(batch: pa.RecordBatch, wanted: list[str], constants: dict[st
 
 
 def _head(path: Path) -> bytes:
+    """The first bytes, unpacked; what is no file (a pipe would be waited for without end) is refused unopened."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError(f"{path} is a pipe or a device: write its records to a file first")
         with path.open("rb") as file:
             head = file.read(BLOCK)
     except OSError as error:
         raise InputError(
             f"{path} cannot be read ({(error.strerror or 'error').lower()}): check the path"
         ) from None
+    if _compression(head):
+        with _plain_errors(path, "csv"):
+            head = _unpacked(path, head)
     if not head.strip():
         raise InputError(f"{path.name} is empty: it has no records")
     return head
 
 
-def _look_at_csv(path: Path, head: bytes) -> tuple[Table, bool]:
-    first = head.split(b"\n", 1)[0].decode("utf-8", errors="replace")
+def _compression(head: bytes) -> str | None:
+    return next((name for first, name in COMPRESSED.items() if head.startswith(first)), None)
+
+
+def _unpacked(path: Path, head: bytes) -> bytes:
+    with pa.CompressedInputStream(pa.OSFile(str(path)), _compression(head)) as stream:
+        return bytes(stream.read(BLOCK))
+
+
+def _look_at_csv(path: Path, head: bytes, header: bool) -> Table:
+    encoding = "utf-16" if head.startswith(UTF_16) else "utf8"
+    text = _text(path, head, encoding)
+    if len(head) == BLOCK and "\n" not in text and "\r" not in text:
+        raise InputError(STRADDLES.format(size=BLOCK >> 20, name=path.name))
+    first = text.lstrip("\ufeff\r\n").split("\n", 1)[0]
     delimiter = max(DELIMITERS, key=first.count) if any(mark in first for mark in DELIMITERS) else ","
-    with _plain_errors(path, "csv"):
-        with _open_csv(path, delimiter, pa.csv.ConvertOptions()) as reader:
-            names = tuple(reader.schema.names)
-        found = Table(path, "csv", names, delimiter)
-        return found, next(found.batches(names[:1]), None) is None
+    block = min(LONGEST, max(BLOCK, WIDE * len(first)))
+    table = Table(path, "csv", (), delimiter, header=header, block=block, encoding=encoding)
+    with _plain_errors(path, "csv", header=header), _open_csv(table, pa.csv.ConvertOptions()) as reader:
+        names = tuple(reader.schema.names)
+    if not header:
+        names = tuple(f"c{place}" for place in range(1, len(names) + 1))
+    return replace(table, columns=names)
 
 
-def _open_csv(path: Path, delimiter: str, convert: Any) -> Any:
+def _text(path: Path, head: bytes, encoding: str) -> str:
+    """The head as text; a character that the end of the head cuts in two is left out."""
+    try:
+        return codecs.getincrementaldecoder(encoding)().decode(head, final=len(head) < BLOCK)
+    except UnicodeDecodeError as error:
+        row = head[: error.start].count(b"\n")
+        if encoding == "utf8" and row < FIRST_LINES:
+            raise InputError(NOT_UTF_8.format(name=path.name)) from None
+        return head.decode(encoding, errors="replace")
+
+
+def _open_csv(table: Table, convert: Any) -> Any:
     # Without threads the reader knows in which row an error is.
-    read = pa.csv.ReadOptions(use_threads=False, block_size=BLOCK)
+    read = pa.csv.ReadOptions(
+        use_threads=False,
+        block_size=table.block,
+        encoding=table.encoding,
+        autogenerate_column_names=not table.header and not table.columns,
+        column_names=list(table.columns) if not table.header and table.columns else None,
+    )
+    with table.path.open("rb") as file:
+        packed = _compression(file.read(8))
+    source = pa.CompressedInputStream(pa.OSFile(str(table.path)), packed) if packed else table.path
     return pa.csv.open_csv(
-        path, read, pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True), convert
+        source, read, pa.csv.ParseOptions(delimiter=table.delimiter, newlines_in_values=True), convert
     )
 
 
 @contextmanager
-def _plain_errors(path: Path, kind: Format) -> Iterator[None]:
+def _plain_errors(path: Path, kind: Format, *, header: bool = True) -> Iterator[None]:
     """Replace the reader's errors, which quote the line they are about."""
     try:
         yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, EOFError, UnicodeError) as error:
         found = re.search(r"Row #(\d+)", str(error))
         if kind == "csv" and found:
             raise RecordError(
-                "a line with too many or too few fields, or not in UTF-8", row=int(found[1]) - 1
+                "a line with too many or too few fields, or not in UTF-8", row=int(found[1]) - header
             ) from None
+        if kind == "csv" and "straddl" in str(error):
+            raise InputError(STRADDLES.format(size=BLOCK >> 20, name=path.name)) from None
+        if kind == "csv" and "UTF8" in str(error):
+            raise InputError(NOT_UTF_8.format(name=path.name)) from None
         raise InputError(
             f"{path.name} cannot be read as {'Parquet' if kind == 'parquet' else 'CSV'}: it is damaged or of another kind"
         ) from None

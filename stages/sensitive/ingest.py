@@ -60,7 +60,7 @@ def _divide(
 
 def _encoded(room: Room, schema: Schema, handle: Handle) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Encode one raw file batch by batch, each with the number of records before it."""
-    table = open_table(room.path(f"raw:{handle.role}"))
+    table = open_table(room.path(f"raw:{handle.role}"), header=schema.header)
     check_columns(table.columns, schema)
     users = Users(schema.user, room.keys["split"]) if schema.user else None
     counts: Counter[str] = Counter()
@@ -83,6 +83,7 @@ def _encoded(room: Room, schema: Schema, handle: Handle) -> Iterator[tuple[int, 
     # How many values were changed, and whether a class is empty, depends on values: the owner's log only.
     room.note(
         f"{handle.role} of '{handle.name}' sealed",
+        records=handle.n,
         counts=dict(counts),
         classes_found=len(classes),
         classes=len(schema.label.classes),

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from airlock.commands import add, data, init, keys
+from airlock.commands import add, data, init, keys, log
 from airlock.errors import InputError, KeysError, SchemaError
 from airlock.owner.keys import Keyring
 from tests.support.clinic import Clinic, make_clinic
@@ -40,6 +40,7 @@ def airlock(clinic: Clinic) -> Command:
     app = typer.Typer()
     app.command("add")(add.command)
     app.command("init")(init.command)
+    app.command("log")(log.command)
     app.add_typer(data.app, name="data")
     app.add_typer(keys.app, name="keys")
 
@@ -61,11 +62,13 @@ def test_own_data_in_four_commands(clinic: Clinic, airlock: Command) -> None:
     said = airlock("init", RAW)
     assert "never computes them from the records" in said
     assert "unconfirmed" in said
+    assert "airlock log init" in said and "levels" not in said
     assert str(draft_of(clinic)) in said.replace("\n", "")
     assert "airlock init --confirm records" in said
     draft_of(clinic).write_text(draft_of(clinic).read_text().replace("bounds: null", "bounds: [0, 120]"))
     said = airlock("init", "--confirm", "records")
     assert "healthy, ill" in said and "north, south" in said and "airlock add" in said
+    assert "names of 2 columns: age, site" in said
     assert not draft_of(clinic).exists()
     said = airlock("add", RAW, "--name", "records")
     assert "40 records added" in said and "airlock budget set records" in said
@@ -110,6 +113,77 @@ def test_init_asks_for_what_it_needs(airlock: Command) -> None:
     ]:
         with pytest.raises(InputError, match=line):
             airlock(*arguments)
+
+
+def test_what_init_saw_is_in_the_owners_log(airlock: Command) -> None:
+    with pytest.raises(InputError, match="nothing of 'init'"):
+        airlock("log", "init")
+    airlock("init", RAW)
+    said = airlock("log", "init")
+    assert (
+        "taken for" in said
+        and "site" in said
+        and "label: outcome (by its name; change it with --label)" in said
+    )
+
+
+def test_bounds_are_filled_by_pattern_and_from_a_data_dictionary(
+    clinic: Clinic, airlock: Command, tmp_path: Path
+) -> None:
+    rows = "".join(
+        f"{row % 4},{row % 3},{row},2020-01-{row % 9 + 1:02},{'ab'[row % 2]}\n" for row in range(7, 60)
+    )
+    (tmp_path / "grades.csv").write_text("grade_1,grade_2,age,seen,y\n" + rows)
+    (tmp_path / "dictionary.csv").write_text(
+        "Variable,Min,Max,Source\nage,0,120,human life\nseen,2000-01-01,2030-12-31,\nweight,,,\n"
+    )
+    said = airlock("init", "../grades.csv", "--bounds", "0,3", "--columns", "grade_*")
+    assert "Bounds of 2 column(s)" in said and "2 columns need bounds: 'age', 'seen'" in said
+    with pytest.raises(SchemaError, match="'age' has no bounds.*'seen' has no bounds"):
+        airlock("init", "--confirm", "grades")
+    with pytest.raises(InputError, match="'note_\\*' fits no number"):
+        airlock("init", "--draft", "grades", "--bounds", "0,1", "--columns", "note_*")
+    with pytest.raises(InputError, match="is no bound"):
+        airlock("init", "--draft", "grades", "--bounds", "3,0")
+    said = airlock("init", "--draft", "grades", "--bounds-from", str(tmp_path / "dictionary.csv"))
+    assert "airlock init --confirm grades" in said
+    assert "why: human life" in draft_of(clinic, "grades").read_text()
+    airlock("init", "--confirm", "grades")
+    assert "bounds: [2000-01-01, 2030-12-31]" in (clinic.root / "data/schemas/grades.yaml").read_text()
+    assert "53 records added" in airlock("add", "../grades.csv", "--name", "grades")
+
+
+def test_the_walk_asks_keeps_every_answer_and_goes_on_where_it_stopped(
+    clinic: Clinic, airlock: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "walk.csv").write_text(
+        "a,b,c,y\n" + "".join(f"{row % 7},{row % 5},{row % 3},{'no'[row % 2]}\n" for row in range(40))
+    )
+    said = airlock("init", "../walk.csv", "--ask", text="0,10\nten\n0,9\nq\n")
+    assert "[1/3] a" in said and "'ten' is no bound" in said and "1 column needs bounds: 'c'" in said
+    assert "[1/1] c" in airlock("init", "../walk.csv", "--ask", text="0 8\n")
+    text = draft_of(clinic, "walk").read_text()
+    assert all(f"bounds: [0, {high}]" in text for high in (10, 9, 8))
+
+
+def test_a_terminal_shows_the_table_and_a_pipe_does_not(clinic: Clinic) -> None:
+    import os
+    import pty
+    import subprocess
+    import sys
+
+    command = [str(Path(sys.executable).parent / "airlock"), "init", RAW, "--force"]
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "150", "TERM": "dumb"}
+    subprocess.run(command, cwd=clinic.root, stdout=theirs, stderr=theirs, env=environment, check=True)
+    os.close(theirs)
+    seen = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert "levels" in seen and "For your eyes only" in seen
+    piped = subprocess.run(
+        command, cwd=clinic.root, capture_output=True, text=True, env=environment, check=True
+    )
+    assert "levels" not in piped.stdout + piped.stderr
 
 
 def test_add_asks_for_what_it_needs(airlock: Command) -> None:

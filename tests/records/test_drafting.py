@@ -13,17 +13,28 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from airlock.errors import InputError
-from airlock.records.drafting import MARK, confirmed, draft, slug
+from airlock.errors import InputError, SchemaError
+from airlock.records.drafting import MARK, Draft, Wishes, confirmed, draft, slug
 from airlock.records.schema import load_schema
 from airlock.records.tables import open_table
 
 
 def drafted(folder: Path, columns: dict[str, Any], label: str | None = None) -> dict[str, Any]:
     pq.write_table(pa.table(columns), folder / "x.parquet")
-    found = yaml.safe_load(draft(open_table(folder / "x.parquet"), "x", label))
+    found = yaml.safe_load(draft(open_table(folder / "x.parquet"), "x", Wishes(label=label)).text)
     assert isinstance(found, dict)
     return found
+
+
+def of_csv(folder: Path, text: str, **wishes: Any) -> Draft:
+    (folder / "x.csv").write_text(text)
+    return draft(
+        open_table(folder / "x.csv", header=wishes.get("header") is not False), "x", Wishes(**wishes)
+    )
+
+
+def kinds(made: Draft) -> dict[str, str]:
+    return {choice.name: choice.kind for choice in made.choices}
 
 
 def test_a_table_is_drafted_without_bounds(tmp_path: Path) -> None:
@@ -34,7 +45,7 @@ def test_a_table_is_drafted_without_bounds(tmp_path: Path) -> None:
             f"{row % 90 if row != 5 else '?'},{'nsw'[row % 3]},p{row},{row % 2}\n" for row in range(200)
         )
     )
-    found = yaml.safe_load(draft(open_table(path), "x", None))
+    found = yaml.safe_load(draft(open_table(path), "x").text)
     assert found["label"] == {"column": "outcome", "classes": ["0", "1"]}
     assert found["columns"] == [
         {"name": "age", "type": "number", "bounds": None, "missing": "impute", "why": ""},
@@ -47,7 +58,7 @@ def test_a_table_is_drafted_without_bounds(tmp_path: Path) -> None:
 def test_a_draft_holds_no_extreme_of_a_number(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("age,outcome\n-734512.125,a\n734599.125,b\n" + "5,a\n" * 10)
-    text = draft(open_table(path), "x", None)
+    text = draft(open_table(path), "x").text
     assert "7345" not in text
 
 
@@ -59,10 +70,102 @@ def test_numbers_are_sorted_by_size_and_quoted_words_survive(tmp_path: Path) -> 
 
 def test_the_label_is_asked_for_when_it_cannot_be_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--label COLUMN"):
-        drafted(tmp_path, {"a": [1.5, 2.5], "b": [1, 2]})
-    assert drafted(tmp_path, {"a": [1.5, 2.5], "b": [1, 2]}, "b")["label"]["column"] == "b"
+        drafted(tmp_path, {"b": [1, 2], "a": [1.5, 2.5]})
+    assert drafted(tmp_path, {"b": [1, 2], "a": [1.5, 2.5]}, "b")["label"]["column"] == "b"
     with pytest.raises(InputError, match="unknown column 'c'"):
-        drafted(tmp_path, {"a": [1.5, 2.5], "b": [1, 2]}, "c")
+        drafted(tmp_path, {"b": [1, 2], "a": [1.5, 2.5]}, "c")
+
+
+def test_the_label_is_the_last_column_and_not_the_last_text(tmp_path: Path) -> None:
+    made = of_csv(
+        tmp_path, "age,city,died\n" + "".join(f"{20 + row},{'ab'[row % 2]},{row % 2}\n" for row in range(40))
+    )
+    assert kinds(made) == {"age": "number", "city": "category", "died": "label"}
+    assert "label: died (the last column; change it with --label)" in made.notes
+
+
+HEADERLESS = [
+    ("numbers", "5,1.5,ill\n" * 5 + "6,2.5,ok\n" * 5),
+    ("a decimal comma", "5;1,5;ill\n" * 5 + "6;2,5;ok\n" * 5),
+    ("a date", "2020-01-05,a,ill\n" * 5 + "2021-01-05,b,ok\n" * 5),
+    ("text that comes again", "red,big,ill\n" * 5 + "blue,small,ok\n" * 5),
+    ("an empty field", "red,,ill\n" + "blue,big,ok\ngreen,big,odd\n" * 5),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), HEADERLESS, ids=[name for name, _ in HEADERLESS])
+def test_a_first_record_is_not_published_as_a_header(tmp_path: Path, name: str, text: str) -> None:
+    with pytest.raises(InputError, match="--no-header") as caught:
+        of_csv(tmp_path, text)
+    assert not any(
+        word in str(caught.value)
+        for word in text.split("\n")[0].replace(";", ",").split(",")
+        if len(word) > 1
+    )
+    made = of_csv(tmp_path, text, header=False)
+    assert list(kinds(made)) == ["c1", "c2", "c3"] and "header: false" in made.text
+    assert kinds(of_csv(tmp_path, text, header=True))[text.split("\n")[0].replace(";", ",").split(",")[0]]
+
+
+def test_row_numbers_and_identifiers_are_no_features(tmp_path: Path) -> None:
+    rows = "".join(f"{row},{7 * row + 1000},{row + 1},{row % 9},{'ab'[row % 2]}\n" for row in range(200))
+    made = of_csv(tmp_path, f",patient_id,visit,grade,y\n{rows}")
+    assert kinds(made) == {
+        "": "ignored",
+        "patient_id": "ignored",
+        "visit": "ignored",
+        "grade": "number",
+        "y": "label",
+    }
+    assert all(choice.why for choice in made.choices if choice.kind == "ignored")
+    made = of_csv(tmp_path, f",patient_id,visit,grade,y\n{rows}", numbers=("visit",), categories=("gr*",))
+    assert kinds(made)["visit"] == "number" and kinds(made)["grade"] == "category"
+
+
+def test_dates_many_levels_and_decimal_commas_have_a_place(tmp_path: Path) -> None:
+    rows = "".join(
+        f"{row % 90},5;k{row % 150};2020-01-{row % 28 + 1:02};{row % 28 + 1:02}/{row % 12 + 1:02}/2020;{row % 12 + 1}/{row % 12 + 1}/2020;{'ab'[row % 2]}\n"
+        for row in range(600)
+    )
+    made = of_csv(tmp_path, f"weight;code;iso;french;either;y\n{rows}")
+    found = yaml.safe_load(made.text)
+    columns = {column["name"]: column for column in found["columns"]}
+    assert found["decimal"] == ","
+    assert columns["weight"]["type"] == "number"
+    assert columns["code"]["buckets"] == 64
+    assert columns["iso"]["type"] == "date" and "format" not in columns["iso"]
+    assert columns["french"]["format"] == "%d/%m/%Y"
+    assert columns["either"]["format"] == "?"
+    (tmp_path / "x.yaml").write_text(made.text)
+    with pytest.raises(
+        SchemaError,
+        match="'weight' has no bounds.*'iso', 'french', 'either' have no bounds.*'either' has no format",
+    ):
+        load_schema(tmp_path / "x.yaml")
+
+
+def test_numbered_columns_are_an_image_only_if_they_are_called_pixels_or_you_say_so(tmp_path: Path) -> None:
+    columns = {f"f{place}": [0.5, 1.5] * 4 for place in range(16)} | {"y": ["a", "b"] * 4}
+    assert "image" not in drafted(tmp_path, columns)
+    table = open_table(tmp_path / "x.parquet")
+    found = yaml.safe_load(draft(table, "x", Wishes(image=(2, 8, 1))).text)
+    assert found["image"]["pixels"] == "f{}" and found["image"]["width"] == 8
+    with pytest.raises(InputError, match="no 25 numbered columns"):
+        draft(table, "x", Wishes(image=(5, 5, 1)))
+
+
+def test_rare_classes_and_missing_values_are_told_and_marked(tmp_path: Path) -> None:
+    rows = "".join(f"{row if row % 5 else 'NaN'},{'abc'[row % 3]}\n" for row in range(5, 60)) + "1,unique\n"
+    made = of_csv(tmp_path, f"x,class\n{rows}")
+    assert made.rare == {"unique": 1}
+    assert "#: found in the data, unconfirmed: missing" in made.text
+    assert "nan" in yaml.safe_load(made.text)["missing_values"]
+
+
+def test_a_wish_that_fits_no_column_is_told(tmp_path: Path) -> None:
+    for wish in ("ignored", "numbers", "categories"):
+        with pytest.raises(InputError, match="no column fits 'grad_\\*'"):
+            of_csv(tmp_path, "grade_1,y\n1,a\n2,b\n", **{wish: ("grad_*",)})
 
 
 def test_one_class_only_is_refused(tmp_path: Path) -> None:
@@ -89,7 +192,7 @@ def test_flattened_images_are_recognised(tmp_path: Path) -> None:
 def test_a_confirmed_draft_is_a_schema_without_the_drafts_comments(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("age,outcome\n1,a\n2,b\n")
-    text = draft(open_table(path), "x", None).replace("bounds: null", "bounds: [0, 120]")
+    text = draft(open_table(path), "x").text.replace("bounds: null", "bounds: [0, 120]")
     (tmp_path / "x.yaml").write_text(
         "# The owner's own comment.\n" + confirmed(text.replace("confirmed: false\n", ""))
     )

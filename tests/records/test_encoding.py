@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -256,3 +258,61 @@ def test_missing_images_can_be_dropped() -> None:
     assert encoded.valid.tolist() == [0, 1]
     assert encoded.x[:, 0, 0, 0].tolist() == [0, 1]
     assert encoded.y.tolist() == [-1, 1]
+
+
+def test_dates_become_numbers_of_their_unit_and_are_clipped_to_their_bounds() -> None:
+    bounds = ["2000-01-01", "2010-01-01"]
+    texts = ["2000-01-01", "2005-01-01 13:20", "2009-12-31", "1999-05-05", ""]
+    column = {"name": "day", "type": "date", "unit": "day", "bounds": bounds, "missing": "impute"}
+    found = encode(pa.table({"day": texts}), table_of(column), with_labels=False)
+    assert found.x[:, 0] == pytest.approx([0, 1827 / 3653, 3652 / 3653, 0, 0.5])
+    assert found.x[:, 1].tolist() == [0, 0, 0, 0, 1]
+    assert found.counts["clipped in 'day'"] == 1
+    yearly = encode(
+        pa.table({"day": ["2005-12-31"]}), table_of({**column, "unit": "year"}), with_labels=False
+    )
+    assert yearly.x[0, 0] == pytest.approx(1827 / 3653)
+    typed = pa.table({"day": pa.array([date(2005, 1, 1)])})
+    assert encode(typed, table_of(column), with_labels=False).x[0, 0] == pytest.approx(1827 / 3653)
+
+
+def test_a_text_that_is_no_date_of_the_format_is_named_by_row() -> None:
+    column = {
+        "name": "day",
+        "type": "date",
+        "unit": "day",
+        "bounds": ["2000-01-01", "2010-01-01"],
+        "format": "%d.%m.%Y",
+    }
+    with pytest.raises(RecordError, match=r"not a date .*'day', row 2") as caught:
+        encode(pa.table({"day": ["01.02.2003", "734512.125"]}), table_of(column), with_labels=False)
+    assert "734512" not in str(caught.value)
+
+
+def test_many_texts_are_hashed_into_a_public_number_of_buckets() -> None:
+    column = {"name": "code", "type": "category", "buckets": 16, "missing": "impute"}
+    texts = [f"k{row}" for row in range(200)]
+    found = encode(pa.table({"code": [*texts, ""]}), table_of(column), with_labels=False).x
+    assert found.shape == (201, 17)
+    assert (found.sum(axis=1) == 1).all() and found[-1, -1] == 1
+    assert (found[:-1, :-1].sum(axis=0) > 0).all()
+    again = encode(pa.table({"code": texts[::-1]}), table_of(column), with_labels=False).x
+    assert (again == found[:-1][::-1]).all()
+    # SHA-256("k0") begins with this: the hash is part of what a model means, so it never changes.
+    assert found[0].argmax() == int(hashlib.sha256(b"k0").hexdigest()[:16], 16) % 16
+
+
+def test_decimal_commas_are_read_where_the_schema_says_so_and_points_are_then_refused() -> None:
+    column = {"name": "w", "type": "number", "bounds": [0, 10]}
+    found = encode(pa.table({"w": ["2,5", "10", "0,1"]}), table_of(column, decimal=","), with_labels=False)
+    assert found.x[:, 0] == pytest.approx([0.25, 1, 0.01])
+    for text, decimal in (("2.5", ","), ("1.234,5", ","), ("2,5", ".")):
+        with pytest.raises(RecordError, match="not a number"):
+            encode(pa.table({"w": [text]}), table_of(column, decimal=decimal), with_labels=False)
+
+
+def table_of(column: dict[str, Any], **more: Any) -> Schema:
+    label = {"column": "y", "classes": ["a", "b"]}
+    return Schema.model_validate(
+        {"name": "t", "kind": "tabular", "label": label, "columns": [column], **more}
+    )

@@ -142,3 +142,35 @@ def test_all_six_data_sets_have_a_schema() -> None:
         "usps",
         "cifar10-jpeg",
     }
+
+
+HASHES = {
+    "wdbc": "f01df34e3c4e792a6604e7563132c9f4df403e74f6ac1d79e266689f0351dd92",
+    "mnist": "e63ed5e942ff4fb556ded0b74adfca86a8edeea9f54453ab16d967ce1d418bf3",
+}
+
+
+@pytest.mark.parametrize("name", HASHES)
+def test_fields_that_came_later_leave_older_hashes_alone(name: str) -> None:
+    schema = load_schema(Path(__file__).parents[2] / f"data/schemas/{name}.yaml")
+    assert schema.sha256 == HASHES[name]
+    assert Schema.model_validate(schema.model_dump(mode="json")) == schema
+    assert "decimal" not in schema.model_dump(mode="json")
+    assert schema.model_copy(update={"decimal": ","}).sha256 != schema.sha256
+
+
+def test_all_gaps_are_in_one_message(tmp_path: Path) -> None:
+    text = GOOD.replace(
+        "- {name: site", "- {name: weight, type: number}\n- {name: born, type: date}\n- {name: site"
+    ).replace("bounds: [0, 120], ", "")
+    with pytest.raises(
+        SchemaError,
+        match="columns 'age', 'weight' have no bounds.*column 'born' has no bounds.*'born': `unit`",
+    ):
+        load(tmp_path, text.replace("[north, south]", "[]"))
+
+
+def test_a_file_without_its_header_is_not_quoted(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match="is its first line a header") as caught:
+        check_columns(("734512.125", "north", "1"), load(tmp_path, GOOD))
+    assert "734512" not in str(caught.value)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -110,3 +114,63 @@ def test_parquet_damaged_in_the_middle_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(AirlockError, match="cannot be read as Parquet") as caught:
         list(Table(path, "parquet", ("a",)).batches())
     assert SECRET not in str(caught.value)
+
+
+OTHER_KINDS: list[tuple[str, bytes, str]] = [
+    ("book.xlsx", b"PK\x03\x04" + SECRET.encode(), "is a spreadsheet: save its sheet as CSV"),
+    ("old.xls", b"\xd0\xcf\x11\xe0" + SECRET.encode(), "an old Excel workbook"),
+    ("a.zip", b"PK\x03\x04" + SECRET.encode(), "a zip archive: unpack it"),
+    ("a.csv", "size,note\n5,größe\n".encode("latin-1"), "not in UTF-8: convert it.*iconv"),
+    ("a.csv", f"a,b\n{SECRET},2\n".encode("utf-16-le"), "iconv -f UTF-16LE"),
+    ("a.csv.gz", gzip.compress(f"a,b\n{SECRET},2\n".encode() * 999)[:60], "damaged"),
+    ("a.csv", b"a,a\n1,2\n", "columns 1 and 2 have the same name"),
+    ("a.csv", SECRET.encode() * 200_000, "a line longer than 1 MB"),
+    ("a.csv", b"a,b\n" + b"x" * 3_000_000 + b",1\n", "a line longer than 1 MB"),
+    ("a.csv", b'a,b\n"' + SECRET.encode() + b",1\n" * 900_000, "a quote that is never closed"),
+    (
+        "a.csv",
+        b",".join(b"g%d" % place for place in range(30_000)) + b"\n" + b"1," * 29_999 + b"1\n",
+        "20,000 are the most",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "line"), OTHER_KINDS, ids=[line for _, _, line in OTHER_KINDS])
+def test_what_people_have_instead_is_told_with_the_way_out(
+    tmp_path: Path, name: str, data: bytes, line: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputError, match=line) as caught:
+        list(open_table(tmp_path / name).batches())
+    assert SECRET not in str(caught.value)
+
+
+def test_a_pipe_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="is a pipe or a device"):
+        open_table(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress], ids=["gzip", "bzip2"])
+def test_compressed_csv_reads_as_the_file_in_it(file: Path, pack: Callable[[bytes], bytes]) -> None:
+    plain = "a,b\n" + "".join(f"{row},{row * 7}\n" for row in range(200_000))
+    file.write_bytes(pack(plain.encode()))
+    packed = read(file)
+    file.write_text(plain)
+    assert packed.equals(read(file))
+
+
+def test_utf_16_with_its_mark_is_read(file: Path) -> None:
+    file.write_text("größe\tb\n1\tä\n2\tö\n", encoding="utf-16")
+    assert read(file).to_pydict() == {"größe": ["1", "2"], "b": ["ä", "ö"]}
+
+
+def test_without_a_header_the_first_line_is_a_record(file: Path) -> None:
+    file.write_text("1,x\n2,y\n3\n")
+    with pytest.raises(RecordError, match="row 3"):
+        open_table(file, header=False)
+    file.write_text("1,x\n2,y\n")
+    assert pa.Table.from_batches(list(open_table(file, header=False).batches())).to_pydict() == {
+        "c1": ["1", "2"],
+        "c2": ["x", "y"],
+    }
