@@ -81,8 +81,20 @@ def set_cap(
     delta: float = typer.Option(..., "--delta", help="At which delta totals are taken; far below 1/n."),
     why: str = typer.Option(..., "--why", help="The reason, kept in the ledger."),
     who: str = typer.Option(None, "--who", help="Who decided; your login name by default."),
+    pure: float = typer.Option(
+        None, "--pure", help="The part of epsilon for Laplace noise, beside other releases."
+    ),
+    slack: float = typer.Option(
+        None, "--slack", help="The part of delta for sampled steps (dp-sgd), beside other releases."
+    ),
+    odometer: bool = typer.Option(
+        False, "--odometer", help="Raise a cap after results were seen: nothing is promised about the whole."
+    ),
 ) -> None:
     """Set the cap of a population. Only the owner does this; who, when and why stay in the ledger.
+
+    Its limits are fixed before the first release: where neither --pure nor --slack is given, that release decides
+    (all for Gaussian noise, all for Laplace noise, or a tenth of delta as slack). docs/ledger.md tells more.
 
     Example: airlock budget set clinic --epsilon 3 --delta 1e-6 --why "ethics board, 12 May"
     """
@@ -91,8 +103,18 @@ def set_cap(
     from airlock.owner.home import project
     from airlock.run import budget
 
+    budget.check_cap(Path.cwd(), population, delta)
     ledger = budget.ledger_of(project(Path.cwd()), Path.cwd(), population)
-    ledger.set_cap(population, epsilon, delta, who=who or getpass.getuser(), why=why)
+    ledger.set_cap(
+        population,
+        epsilon,
+        delta,
+        who=who or getpass.getuser(),
+        why=why,
+        pure=pure,
+        slack=slack,
+        odometer=odometer,
+    )
     spent = ledger.spent(population)
     typer.echo(
         f"{population}: the cap is epsilon {epsilon:g} at delta {delta:g}; {_number(spent.epsilon)} of it is spent"
@@ -164,6 +186,17 @@ def _show_account(console: Any, spent: Spent) -> None:
         )
     for mechanism, epsilon in spent.mechanisms.items():
         console.print(f"    {mechanism}: {_number(epsilon)} by itself")
+    if spent.box and any(spent.box[name].limit for name in ("pure", "slack")):
+        limits = (
+            f"{name} {_number(purse.used)} of {_number(purse.limit)}"
+            for name, purse in spent.box.items()
+            if purse.limit
+        )
+        console.print(f"    the cap's limits, fixed before anything was seen: {', '.join(limits)}")
+    if spent.raised:
+        console.print(
+            "    [yellow]the cap was raised after results were seen[/yellow]: it reads an odometer, not a promise (docs/ledger.md)"
+        )
     if spent.disclosures:
         console.print(
             f"    public data disclosed {spent.disclosures} time{'s' if spent.disclosures > 1 else ''}, not counted"
@@ -243,7 +276,11 @@ def _words(entry: Entry) -> str:
     details = entry.details
     match entry.kind:
         case "cap":
-            return f"epsilon {details['epsilon']:g} at delta {details['delta']:g}, by {details['who']}: {details['why']}"
+            split = "".join(
+                f", {name} {details[name]:g}" for name in ("pure", "slack") if details.get(name) is not None
+            )
+            raised = ", raised after results were seen" if details.get("odometer") else ""
+            return f"epsilon {details['epsilon']:g} at delta {details['delta']:g}{split}{raised}, by {details['who']}: {details['why']}"
         case "reserve" | "disclosure":
             return f"{details['mechanism']}, passes {details['passes']}, {details['unit']}, {details['neighbours']}"
         case "commit":

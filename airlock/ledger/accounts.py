@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from airlock.inside.digests import canonical_json
@@ -14,13 +14,27 @@ TERMS = ("mechanism", "event", "unit", "neighbours", "passes", "public")
 
 @dataclass(frozen=True)
 class Cap:
-    """The most that a population may spend, and who said so."""
+    """The most that a population may spend, and who said so.
+
+    Attributes:
+        pure, slack: the split that makes it a filter (docs/proofs/filter.md); None where the first release decides.
+        odometer: the owner raised it although results had been seen, and was told what that means.
+        seen: whether anything had been charged when it was set; read from the entries, never written.
+    """
 
     epsilon: float
     delta: float
     who: str
     why: str
     at: str
+    pure: float | None = None
+    slack: float | None = None
+    odometer: bool = False
+    seen: bool = False
+
+    def terms(self) -> dict[str, Any]:
+        """What is written into its entry."""
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.name != "seen"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +47,8 @@ class Release:
         at: when it was reserved.
         manifest: SHA-256 of release.json once committed. Until then its process crashed or is still running, and it stays spent.
         taken_over: how often it was run again after it was reserved.
+        charge: what it takes of the box's three sums, fixed when it was reserved; None where the event alone tells (Gaussians), or
+            where nobody wrote it down yet (ledgers of an older Airlock).
     """
 
     release_id: str
@@ -47,6 +63,7 @@ class Release:
     at: str = ""
     manifest: str | None = None
     taken_over: int = 0
+    charge: Mapping[str, float] | None = None
 
     @property
     def committed(self) -> bool:
@@ -71,11 +88,16 @@ class Release:
 
 @dataclass(frozen=True)
 class Account:
-    """One population: its cap and its releases in order."""
+    """One population: its caps and its releases in order."""
 
     population: str
-    cap: Cap | None = None
+    caps: tuple[Cap, ...] = ()
     releases: tuple[Release, ...] = ()
+
+    @property
+    def cap(self) -> Cap | None:
+        """The cap in force."""
+        return self.caps[-1] if self.caps else None
 
     @property
     def charged(self) -> tuple[Release, ...]:
@@ -87,7 +109,7 @@ class Account:
 class Book:
     """All accounts, filled from the entries."""
 
-    caps: dict[str, Cap] = field(default_factory=dict)
+    caps: dict[str, tuple[Cap, ...]] = field(default_factory=dict)
     releases: dict[str, Release] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -99,7 +121,7 @@ class Book:
     def account(self, population: str) -> Account:
         """The account of a population, empty if nothing is known about it."""
         mine = tuple(release for release in self.releases.values() if release.population == population)
-        return Account(population, self.caps.get(population), mine)
+        return Account(population, self.caps.get(population, ()), mine)
 
 
 def read_book(entries: Iterable[Entry]) -> Book:
@@ -117,12 +139,21 @@ def _add(book: Book, entry: Entry) -> str | None:
         case "open":
             return None
         case "cap":
-            book.caps[entry.population] = Cap(**details)
+            seen = bool(book.account(entry.population).charged)
+            book.caps[entry.population] = (
+                *book.caps.get(entry.population, ()),
+                Cap(**{**details, "seen": seen}),
+            )
         case "reserve" | "disclosure" if known is None:
             terms = {name: details[name] for name in TERMS}
             charged = entry.kind == "reserve"
             book.releases[entry.release_id] = Release(
-                entry.release_id, entry.population, **terms, charged=charged, at=details["at"]
+                entry.release_id,
+                entry.population,
+                **terms,
+                charged=charged,
+                at=details["at"],
+                charge=details.get("charge"),
             )
         case "take-over" if known and not known.committed:
             book.releases[entry.release_id] = replace(known, taken_over=known.taken_over + 1)

@@ -21,6 +21,8 @@ from airlock.ledger.chain import Entry, Head
 from airlock.ledger.store import Store
 from airlock.ledger.totals import Quote, Spent
 
+# How often a reservation is priced again because another one came between, before it is priced under the lock.
+TRIES = 20
 Status = Literal["new", "taken-over", "committed"]
 
 
@@ -77,28 +79,59 @@ class Ledger:
         """Whether it takes public data only."""
         return bool(self.history()[0].details["scratch"])
 
-    def set_cap(self, population: str, epsilon: float, delta: float, *, who: str, why: str) -> None:
+    def set_cap(
+        self,
+        population: str,
+        epsilon: float,
+        delta: float,
+        *,
+        who: str,
+        why: str,
+        pure: float | None = None,
+        slack: float | None = None,
+        odometer: bool = False,
+    ) -> None:
         """Set what a population may spend; earlier caps stay in the history.
+
+        Args:
+            population: whose budget.
+            epsilon, delta: the cap.
+            who, why: kept in the ledger.
+            pure: the part of epsilon for pure charges (Laplace noise); the first release decides where neither part is named.
+            slack: the part of delta for what is not Gaussian (sampled steps).
+            odometer: raise a cap although results were seen, knowing that nothing is then promised about the whole.
 
         Raises:
             InputError: if the cap is impossible, or nobody or no reason is named.
+            BudgetRefused: if it is raised after results were seen, and `odometer` was not said.
         """
         if not (0 <= epsilon < math.inf and 0 < delta < 1):
             raise InputError(
                 f"a cap needs a finite epsilon of at least 0 and a delta between 0 and 1, got {epsilon:g} and {delta:g}"
             )
+        if not (0 <= (pure or 0) <= epsilon and 0 <= (slack or 0) <= delta / 2):
+            raise InputError(
+                f"a cap needs --pure between 0 and its epsilon, and --slack between 0 and half its delta, got {pure} and {slack}"
+            )
         if not (population.strip() and who.strip() and why.strip()):
             raise InputError(
                 "a cap needs a population, a name (--who) and a reason (--why), which are kept in the ledger"
             )
-        cap = {"epsilon": float(epsilon), "delta": float(delta), "who": who, "why": why, "at": _now()}
+        cap = Cap(float(epsilon), float(delta), who, why, _now(), pure=pure, slack=slack)
         with self._store.writing() as connection:
-            entries, _ = self._read(connection)
-            self._store.append(connection, chain.link(entries[-1], "cap", population=population, details=cap))
+            entries, book = self._read(connection)
+            account = book.account(population)
+            if totals.passes_promise(account, cap):
+                if not odometer:
+                    raise BudgetRefused(refusals.raising(population, totals.promise(account) or cap))
+                cap = replace(cap, odometer=True)
+            self._store.append(
+                connection, chain.link(entries[-1], "cap", population=population, details=cap.terms())
+            )
 
     def cap(self, population: str) -> Cap | None:
         """The cap in force."""
-        return self._book().caps.get(population)
+        return self._book().account(population).cap
 
     def populations(self) -> list[str]:
         """Every population that has a cap or a release."""
@@ -131,24 +164,30 @@ class Ledger:
             BudgetRefused: if it does not fit; the message holds the arithmetic and nothing was written.
             ReleaseError: if this id was reserved on other terms.
         """
-        asked = Release(release_id, population, mechanism, event or None, unit, neighbours, passes, public)
-        # Priced before the lock is taken: this loads the accountant, which other writers need not wait for.
-        asked = _with_charge(asked)
-        with self._store.writing() as connection:
-            entries, book = self._read(connection)
-            if known := book.releases.get(release_id):
-                return self._resume(connection, entries[-1], known, asked)
-            refusals.check_terms(asked, book.account(population), scratch=bool(entries[0].details["scratch"]))
-            quote = Quote(book.account(population), (asked,))
-            if quote.fits or not asked.charged:
-                self._write(
-                    connection,
-                    entries[-1],
-                    "reserve" if asked.charged else "disclosure",
-                    asked,
-                    asked.terms(),
-                )
-                return Reservation(release_id, "new", charged=asked.charged)
+        asked = _with_charge(
+            Release(release_id, population, mechanism, event or None, unit, neighbours, passes, public)
+        )
+        for patience in reversed(range(TRIES)):
+            # Priced before the lock is taken: sums of loss distributions take seconds, which other writers need not wait for.
+            before = self._book()
+            quote = Quote(before.account(population), (asked,))
+            fits = release_id in before.releases or not asked.charged or quote.fits
+            with self._store.writing() as connection:
+                entries, book = self._read(connection)
+                if known := book.releases.get(release_id):
+                    return self._resume(connection, entries[-1], known, asked)
+                account = book.account(population)
+                if account != quote.account:
+                    if patience:
+                        continue  # somebody else was faster: price again, outside
+                    quote = Quote(account, (asked,))
+                    fits = not asked.charged or quote.fits
+                refusals.check_terms(asked, account, scratch=bool(entries[0].details["scratch"]))
+                if fits:
+                    kind = "reserve" if asked.charged else "disclosure"
+                    self._write(connection, entries[-1], kind, asked, _reserved_terms(asked, quote))
+                    return Reservation(release_id, "new", charged=asked.charged)
+            break
         # Out of the transaction: the message takes further sums, and nobody should wait for them.
         raise BudgetRefused(refusals.beyond_cap(quote))
 
@@ -264,6 +303,16 @@ def _bring_up(store: Store, *, create: bool, scratch: bool) -> None:
             # A random name makes every ledger's chain its own: a new one can never pass for an old one.
             details = {"ledger": uuid.uuid4().hex, "scratch": scratch, "at": _now()}
             store.append(connection, chain.link(None, "open", details=details))
+
+
+def _reserved_terms(asked: Release, quote: Quote) -> dict[str, Any]:
+    """What is written of a reservation; the charge of what is not Gaussian is fixed now, for later software may find a smaller one."""
+    terms = asked.terms()
+    if asked.charged and quote.box and totals.kind(asked) != "gaussian":
+        found = totals.charge_of(asked, quote.box)
+        assert found is not None
+        terms["charge"] = found.to_json()
+    return terms
 
 
 def _with_charge(asked: Release) -> Release:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from airlock.errors import BudgetRefused
-from airlock.ledger.accounts import Account, Release
-from airlock.ledger.totals import Quote
+from airlock.errors import BudgetRefused, InputError
+from airlock.ledger.accounts import Account, Cap, Release
+from airlock.ledger.totals import SLACK, Quote, charge_of, kind, largest_like
 
 
 def check_terms(asked: Release, account: Account, *, scratch: bool) -> None:
@@ -40,31 +41,68 @@ def check_terms(asked: Release, account: Account, *, scratch: bool) -> None:
 
 
 def objection(quote: Quote, *, scratch: bool) -> str | None:
-    """The refusal that these releases would meet, or None."""
+    """The refusal that these releases would meet, or None: what charges nothing always fits, whatever became of the cap."""
     try:
         for asked in quote.asked:
             check_terms(asked, quote.account, scratch=scratch)
     except BudgetRefused as refusal:
         return str(refusal)
-    return None if quote.fits else beyond_cap(quote)
+    charges = any(release.charged for release in quote.asked)
+    return beyond_cap(quote) if charges and not quote.fits else None
 
 
 def beyond_cap(quote: Quote) -> str:
     """The arithmetic of a release that does not fit."""
-    cap, largest = quote.account.cap, quote.largest
+    cap = quote.account.cap
     assert cap is not None
-    count = sum(release.charged for release in quote.asked)
-    asked = "this release alone is" if count == 1 else f"these {count} releases alone are"
-    way_out = (
-        f"the largest epsilon that still fits is {largest:g}: lower release.epsilon"
-        if largest
-        else "nothing more fits"
-    )
+    charged = [release for release in quote.asked if release.charged]
+    asked = "this release alone is" if len(charged) == 1 else f"these {len(charged)} releases alone are"
+    together = quote.together
+    if together > cap.epsilon:
+        sums = f"together {_up(together)} > {cap.epsilon:g}"
+    else:
+        sums = f"together {_up(together)}, but {' and '.join(quote.over)} (docs/ledger.md, the box)"
     return (
         f"{quote.account.population}: {quote.before:.4g} spent of {cap.epsilon:g} at delta {cap.delta:g}; {asked} "
-        f"{quote.alone:.4g}, together {_up(quote.together)} > {cap.epsilon:g}; {way_out}, or ask the owner: "
+        f"{quote.alone:.4g}, {sums}; {_way_out(quote, charged)}, or ask the owner: "
         f"{_set(quote.account.population, delta=cap.delta)}"
     )
+
+
+def _way_out(quote: Quote, charged: Sequence[Release]) -> str:
+    box = quote.box
+    if box and any(charge_of(release, box) is None for release in charged):
+        if quote.account.charged:
+            return "this cap's split was fixed with the first release and has no slack for it: choose a Gaussian mechanism"
+        return f"nothing was released yet, so split off slack for it with --slack {box.delta * SLACK:g}"
+    alike = box and len(charged) == 1 and kind(charged[0]) != "gaussian"
+    largest = largest_like(quote) if alike else quote.largest
+    if not largest:
+        return "nothing more fits"
+    return f"the largest epsilon that still fits is {largest:g}: lower release.epsilon"
+
+
+def raising(population: str, promised: Cap) -> str:
+    """A cap that would let through more than was promised, after results were seen."""
+    return (
+        f"{population}: results were seen under the cap of {promised.epsilon:g} at delta {promised.delta:g}, and a filter's limits are fixed "
+        f"before (docs/ledger.md): keep within it, use a new population for new records, or say --odometer, which promises nothing "
+        f"about everything together"
+    )
+
+
+def check_small(name: str, delta: float, number: int, by_user: bool = False) -> None:
+    """Refuse a delta that would allow to publish one of `number` records, or users, whole.
+
+    Raises:
+        InputError: it is not below 1/number.
+    """
+    if delta >= 1 / max(number, 1):
+        what, symbol = ("users", "users") if by_user else ("records", "n")
+        raise InputError(
+            f"{name} {delta:g} must be below 1/{symbol} = {1 / max(number, 1):.2g} ({symbol} = {number} {what} is public): "
+            f"lower it{' in params.yaml' if '.' in name else ''}"
+        )
 
 
 def missing(name: str) -> str:

@@ -1,22 +1,40 @@
-"""Sums of privacy, recomputed from events at every question (airlock/privacy/accounting.py does the mathematics)."""
+"""Sums of privacy, formed again from events and charges at every question (airlock/privacy does the mathematics).
+
+Private data have a cap that is a filter: three sums against three limits that were fixed before anything was seen (docs/proofs/filter.md).
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property, lru_cache
 from typing import cast
 
 from airlock.inside.digests import canonical_json
-from airlock.ledger.accounts import Account, Release
+from airlock.ledger.accounts import Account, Cap, Release
+from airlock.privacy.box import ROUNDING as ROUNDING
+from airlock.privacy.box import Box, add_up
+from airlock.privacy.charges import Charge, Kind
 from airlock.privacy.guarantees import Neighbours
+from airlock.privacy.rounding import float_above, root_above
 
-# A release priced to fit must fit although its shares were rounded: this is far above float rounding and far below meaning.
-ROUNDING = 1e-9
+# The part of a cap's delta that is kept for failures where the first release is neither Gaussian nor pure and the owner said nothing.
+SLACK = 0.1
+# How many amounts of noise are tried to find one that fits.
+TRIES = 7
 # At which delta a population without a cap is shown.
 DELTA = 1e-5
+
+
+@dataclass(frozen=True)
+class Purse:
+    """One of the three sums of a cap's box: how much of it is used."""
+
+    used: float
+    limit: float
 
 
 @dataclass(frozen=True)
@@ -24,12 +42,14 @@ class Spent:
     """What a population has spent.
 
     Attributes:
-        epsilon: the total at `delta` of everything reserved or committed; infinite if relations were mixed (public data only).
+        epsilon: one number for everything reserved or committed, at `delta`; infinite if relations were mixed (public data only).
         cap_epsilon: the cap, or None if none is set.
         left: cap minus epsilon, at least 0. One more release may be larger than this: see `largest`.
         largest: the largest epsilon at `delta` of one more Gaussian release that still fits (see `largest_gaussian`).
         mechanisms: the total of each mechanism alone. These add up to more than epsilon: composition is not addition.
         reserved: spent, but not committed: their processes crashed or are still running.
+        box: the cap's three sums by name; None for public data, whose releases are added up as one plan.
+        raised: the cap was raised after results were seen, so it reads an odometer and promises nothing about the whole.
     """
 
     population: str
@@ -44,6 +64,8 @@ class Spent:
     reserved: tuple[Release, ...]
     unit: str | None
     neighbours: str | None
+    box: dict[str, Purse] | None = None
+    raised: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,10 +80,15 @@ class Quote:
         """The delta that totals are taken at."""
         return self.account.cap.delta if self.account.cap else DELTA
 
+    @cached_property
+    def box(self) -> Box | None:
+        """The limits of the cap; None without a cap, and for public data."""
+        return box_of(self.account, self.asked)
+
     @property
     def before(self) -> float:
         """Spent so far."""
-        return total(self.account.charged, self.delta)
+        return self._sum(self.account.charged)
 
     @property
     def alone(self) -> float:
@@ -71,18 +98,32 @@ class Quote:
     @property
     def together(self) -> float:
         """Spent afterwards."""
-        return total((*self.account.charged, *self.asked), self.delta)
+        return self._sum((*self.account.charged, *self.asked))
+
+    @property
+    def over(self) -> list[str]:
+        """Which limits it passes; a population without a cap has none (only public data get so far)."""
+        cap = self.account.cap
+        if cap is None:
+            return []
+        if self.box:
+            return self.box.over(charges_of((*self.account.charged, *self.asked), self.box))
+        return [f"epsilon > {cap.epsilon:g}"] if self.together > cap.epsilon * (1 + ROUNDING) else []
 
     @property
     def fits(self) -> bool:
-        """Whether it stays within the cap; a population without one has no bound (only public data get so far)."""
-        cap = self.account.cap
-        return cap is None or self.together <= cap.epsilon * (1 + ROUNDING)
+        """Whether everything stays within the cap."""
+        return not self.over
 
     @property
     def largest(self) -> float | None:
-        """The largest epsilon of one more release that still fits, to three digits, rounded down."""
+        """The largest epsilon of one more Gaussian release that still fits, to three digits, rounded down."""
         return largest_gaussian(self.account) if self.account.cap else None
+
+    def _sum(self, releases: Sequence[Release]) -> float:
+        if self.box is None:
+            return total(releases, self.delta)
+        return self.box.gauge(charges_of(releases, self.box))
 
 
 def spent(account: Account) -> Spent:
@@ -100,19 +141,31 @@ def spent(account: Account) -> Spent:
         left=None if cap is None else max(0.0, cap - quote.before),
         largest=quote.largest,
         mechanisms={
-            name: total([release for release in charged if release.mechanism == name], quote.delta)
-            for name in names
+            name: quote._sum([release for release in charged if release.mechanism == name]) for name in names
         },
         releases=len(charged),
         disclosures=len(account.releases) - len(charged),
         reserved=tuple(release for release in account.releases if not release.committed),
         unit=unit,
         neighbours=neighbours,
+        box=_purses(quote),
+        raised=raised(account),
     )
 
 
+def _purses(quote: Quote) -> dict[str, Purse] | None:
+    if quote.box is None:
+        return None
+    used = charges_of(quote.account.charged, quote.box)
+    return {
+        "pure": Purse(float_above(used.pure), quote.box.pure),
+        "mu": Purse(root_above(used.square), quote.box.mu),
+        "slack": Purse(float_above(used.delta), quote.box.slack),
+    }
+
+
 def total(releases: Iterable[Release], delta: float) -> float:
-    """Epsilon at `delta` of all that is charged together; infinite where it does not share one unit and neighbour relation."""
+    """Epsilon at `delta` of all that is charged together, as one plan; infinite where it does not share one unit and relation."""
     charged = [release for release in releases if release.charged]
     if len({release.relation for release in charged}) > 1:
         return math.inf
@@ -120,28 +173,128 @@ def total(releases: Iterable[Release], delta: float) -> float:
     return _total(events, delta, charged[0].neighbours if charged else "zero-out")
 
 
+def box_of(account: Account, asked: Sequence[Release] = (), cap: Cap | None = None) -> Box | None:
+    """The box of a cap (the one in force, unless another is named): as the owner split it, or else as the first release decided.
+
+    The first release is chosen before anything was seen, so it may choose the split: all for Gaussians where it is Gaussian, all for
+    pure epsilons where it is pure, and otherwise a tenth of delta as slack. Public data have no box: nobody is to be protected, and
+    their releases are added up as the composition theorem does for a plan.
+    """
+    cap = cap or account.cap
+    charged = account.charged or tuple(release for release in asked if release.charged)
+    if cap is None or (charged and all(release.public for release in (*account.charged, *asked))):
+        return None
+    pure, slack = cap.pure, cap.slack
+    if pure is None and slack is None and charged:
+        pure = cap.epsilon if kind(charged[0]) == "pure" else None
+        slack = cap.delta * SLACK if kind(charged[0]) == "mixed" else None
+    return Box(cap.epsilon, cap.delta, pure or 0.0, slack or 0.0)
+
+
+def promise(account: Account) -> Cap | None:
+    """The cap that was promised: the last one that was set before anything was seen, or that the owner raised knowingly."""
+    held = [cap for cap in account.caps if not cap.seen or cap.odometer]
+    return held[-1] if held else account.cap
+
+
+def passes_promise(account: Account, cap: Cap) -> bool:
+    """Whether `cap` would let through what was not promised, although results have been seen: then it only reads an odometer."""
+    first = promise(account)
+    if not account.charged or first is None:
+        return False
+    old, new = box_of(account, cap=first), box_of(account, cap=cap)
+    return old is not None and new is not None and not old.contains(new)
+
+
+def raised(account: Account) -> bool:
+    """Whether the cap in force, or one before it, was raised after results had been seen."""
+    return any(cap.odometer or (cap.seen and passes_promise(account, cap)) for cap in account.caps)
+
+
+def charges_of(releases: Iterable[Release], box: Box) -> Charge:
+    """The sum of charges. Where a box has none for a release (of an older ledger, or only asked for) it is worked out with a tenth
+    of delta as slack, which shows how much is missing; what has no finite charge at all is charged as a certain failure.
+    """
+    wider = replace(box, slack=box.delta * SLACK)
+    return add_up(
+        charge_of(release, box) or charge_of(release, wider) or Charge(delta=Fraction(1))
+        for release in releases
+        if release.charged
+    )
+
+
+def kind(release: Release) -> Kind:
+    """What a release's event is made of."""
+    return _kind(canonical_json(release.event))
+
+
+def charge_of(release: Release, box: Box) -> Charge | None:
+    """What one release is charged: as it was written down, or else from its event. None if there is no finite charge in this box."""
+    if release.charge is not None:
+        return Charge.from_json(release.charge)
+    return _charge(canonical_json(release.event), release.neighbours, box)
+
+
 def largest_gaussian(account: Account) -> float:
     """How large one more Gaussian release may be, to three digits.
 
-    Squared shifts of Gaussians add up, which gives the answer where the history is Gaussian and a good guess where it is not.
-    A guess that does not fit gives way to what is left by plain subtraction.
+    Squared shifts of Gaussians add up, which gives the answer in a box, and for public data where the history is Gaussian.
+    Otherwise it is a good guess; one that does not fit gives way to what is left by plain subtraction.
     """
     from airlock.privacy.calibration import gaussian_mu
 
     cap, charged = account.cap, account.charged
     assert cap is not None
-    spent = total(charged, cap.delta)
-    if spent >= cap.epsilon:
+    quote = Quote(account, ())
+    spent = quote.before
+    if not quote.fits or spent >= cap.epsilon:
         return 0.0
     example = (
         charged[0] if charged else Release("", account.population, "", None, "record", "zero-out", 1, False)
     )
-    square = gaussian_mu(cap.epsilon, cap.delta) ** 2 - (gaussian_mu(spent, cap.delta) ** 2 if spent else 0.0)
+    square = _square_left(quote, spent)
     guess = total([_gaussian(example, math.sqrt(square))], cap.delta) if square > 0 else 0.0
-    for candidate in (round_down(guess), round_down(cap.epsilon - spent)):
-        if candidate and Quote(account, (_gaussian(example, gaussian_mu(candidate, cap.delta)),)).fits:
+    for candidate in (round_down(guess), round_down(guess * 0.999), round_down(cap.epsilon - spent)):
+        if candidate > 0 and Quote(account, (_gaussian(example, gaussian_mu(candidate, cap.delta)),)).fits:
             return candidate
     return 0.0
+
+
+def largest_like(quote: Quote) -> float | None:
+    """The largest epsilon of one more release like the one that is asked for: the same with more noise. None if no noise fits.
+
+    Calibration asks the ledger's question here: the noise is raised until the charge fits the box.
+    """
+    from airlock.privacy.accounting import epsilon
+    from airlock.privacy.events import from_json, scale, to_json
+
+    (asked,) = (release for release in quote.asked if release.charged)
+    event, box = from_json(dict(asked.event or {})), quote.box
+    low, high, factor, left = 1.0, math.inf, 1.0, _square_left(quote, quote.before)
+    for _ in range(TRIES if box and left > 0 else 0):
+        assert box is not None
+        noisier = replace(asked, event=to_json(scale(event, factor)))
+        if Quote(quote.account, (noisier,)).fits:
+            high = factor
+        else:
+            low = factor
+        # Squared shifts fall about as the square of the noise; once a noise fits, halving the distance is enough.
+        guess = low * min(2.0, max(1.02, math.sqrt(float(charges_of([noisier], box).square) / left)))
+        factor = guess if math.isinf(high) else math.sqrt(low * high)
+    if math.isinf(high):
+        return None
+    found = epsilon(scale(event, high), quote.delta, neighbours=cast(Neighbours, asked.neighbours))
+    return round_down(found, 2) or None
+
+
+def _square_left(quote: Quote, spent: float) -> float:
+    from airlock.privacy.calibration import gaussian_mu
+
+    if quote.box:
+        return float(Fraction(quote.box.mu) ** 2 - charges_of(quote.account.charged, quote.box).square)
+    cap = quote.account.cap
+    assert cap is not None
+    return gaussian_mu(cap.epsilon, cap.delta) ** 2 - (gaussian_mu(spent, cap.delta) ** 2 if spent else 0.0)
 
 
 def _gaussian(example: Release, mu: float) -> Release:
@@ -164,4 +317,26 @@ def _total(events: Sequence[bytes], delta: float, neighbours: str) -> float:
 
     return total_epsilon(
         [from_json(json.loads(event)) for event in events], delta, neighbours=cast(Neighbours, neighbours)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _kind(event: bytes) -> Kind:
+    from airlock.privacy.charges import kind_of
+    from airlock.privacy.events import from_json
+
+    return kind_of(from_json(json.loads(event)))
+
+
+@lru_cache(maxsize=16384)
+def _charge(event: bytes, neighbours: str, box: Box) -> Charge | None:
+    from airlock.privacy.charges import charge
+    from airlock.privacy.events import from_json
+
+    return charge(
+        from_json(json.loads(event)),
+        neighbours=cast(Neighbours, neighbours),
+        purse=box.pure > 0,
+        slack=box.slack,
+        mu=box.mu,
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airlock.errors import InputError, KeysError
-from airlock.ledger import Ledger
+from airlock.ledger import Ledger, refusals
 from airlock.owner import keys
 from airlock.owner.home import Project
 from airlock.owner.keys import Keyring
@@ -69,6 +69,8 @@ def add(
         table = open_table(path, header=schema.header)
         check_columns(table.columns, schema)
         handle, fingerprints = _look(table, schema, role, _keyring(project, workspace))
+    if cap and role == "records" and not schema.public:
+        refusals.check_small("the cap's --delta", cap.delta, handle.n)
     with changing_registry(project) as registry:
         _refuse_known(registry, handle, fingerprints, schema)
         has_cap = _open_account(project, workspace, schema, cap)

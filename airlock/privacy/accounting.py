@@ -42,12 +42,12 @@ def epsilon(event: DpEvent, delta: float, *, neighbours: Neighbours = "zero-out"
     if not 0 <= delta <= 1:
         raise ValueError(f"delta must be in [0, 1], got {delta}")
     parts = vocabulary.leaves(event)
-    if _non_private(parts):
+    if non_private(parts):
         return math.inf if delta < 1 else 0.0
     mu, others = _split(parts)
     if not others:
         return gaussian.epsilon_at(mu, delta)
-    pure, rest = _set_apart(parts)
+    pure, rest = set_apart(parts)
     if pure > LARGEST_PURE:
         return math.nextafter(pure + epsilon(vocabulary.repeat(rest), delta, neighbours=neighbours), math.inf)
     found, rounding = _pure_epsilon(mu, others), rounding_of(others.total())
@@ -55,7 +55,7 @@ def epsilon(event: DpEvent, delta: float, *, neighbours: Neighbours = "zero-out"
         found = min(
             found,
             float(
-                _loss_distribution(mu, others, neighbours).get_epsilon_for_delta(delta * _USABLE - rounding)
+                loss_distribution(mu, others, neighbours).get_epsilon_for_delta(delta * _USABLE - rounding)
             ),
         )
     # Too small a delta, or losses in the hundreds: RDP has no such limits.
@@ -67,18 +67,18 @@ def delta_of(event: DpEvent, epsilon: float, *, neighbours: Neighbours = "zero-o
     if not epsilon >= 0:
         raise ValueError(f"epsilon must be at least 0, got {epsilon}")
     parts = vocabulary.leaves(event)
-    if _non_private(parts):
+    if non_private(parts):
         return 1.0
     mu, others = _split(parts)
     if not others:
         return gaussian.delta_at(mu, epsilon)
     if _pure_epsilon(mu, others) <= epsilon:
         return 0.0
-    pure, rest = _set_apart(parts)
+    pure, rest = set_apart(parts)
     if pure > LARGEST_PURE:
         left = math.nextafter(epsilon - pure, -math.inf)
         return 1.0 if left < 0 else delta_of(vocabulary.repeat(rest), left, neighbours=neighbours)
-    computed = float(_loss_distribution(mu, others, neighbours).get_delta_for_epsilon(epsilon))
+    computed = float(loss_distribution(mu, others, neighbours).get_delta_for_epsilon(epsilon))
     return min(1.0, (max(0.0, computed) + rounding_of(others.total())) / _USABLE)
 
 
@@ -112,7 +112,8 @@ def _relation(neighbours: Neighbours) -> Any:
     ]
 
 
-def _non_private(parts: Counter[DpEvent]) -> bool:
+def non_private(parts: Counter[DpEvent]) -> bool:
+    """Whether nothing is proven for a part."""
     return any(type(part).__name__ == "NonPrivateDpEvent" for part in parts)
 
 
@@ -127,7 +128,7 @@ def _split(parts: Counter[DpEvent]) -> tuple[float, Counter[DpEvent]]:
     return root_above(square), others
 
 
-def _set_apart(parts: Counter[DpEvent]) -> tuple[float, Counter[DpEvent]]:
+def set_apart(parts: Counter[DpEvent]) -> tuple[float, Counter[DpEvent]]:
     """The pure epsilon of all Laplace noise together, and everything else."""
     pure = Counter[Any](
         {
@@ -153,8 +154,24 @@ def _pure_epsilon(mu: float, others: Counter[DpEvent]) -> float:
     return math.inf if mu > 0 else float_above(total)
 
 
-def _loss_distribution(mu: float, others: Counter[DpEvent], neighbours: Neighbours) -> Any:
+def loss_distribution(mu: float, others: Counter[DpEvent], neighbours: Neighbours) -> Any:
+    """Of a Gaussian of shift `mu` and everything else, composed; losses are rounded up."""
     return _cached_loss(mu, tuple(sorted(others.items(), key=repr)), neighbours)
+
+
+def orders(distribution: Any) -> tuple[Any, ...]:
+    """The masses of a loss distribution in both orders of the neighbours, or the one where they are the same."""
+    first, second = distribution._pmf_remove, distribution._pmf_add
+    return (first,) if first is second else (first, second)
+
+
+def losses_of(mass: Any) -> tuple[Any, Any, float]:
+    """The losses of one order in rising order, their probabilities, and the probability of an infinite loss."""
+    import numpy as np
+
+    dense = mass.to_dense_pmf()
+    losses = (dense._lower_loss + np.arange(len(dense._probs))) * dense._discretization
+    return losses, np.maximum(dense._probs, 0.0), float(dense._infinity_mass)
 
 
 @lru_cache(maxsize=16)

@@ -22,11 +22,11 @@ SAMPLING_SHARE = Fraction(1, 2**30)
 PRECISION = 256
 
 
-def fits(mu: float, epsilon: float, delta: float) -> bool:
-    """Whether the Gaussian mechanism of shift `mu` is (epsilon, delta)-DP, the sampler's share of delta taken off."""
+def fits(mu: float, epsilon: float, delta: float, slack: float = 0.0) -> bool:
+    """Whether the Gaussian mechanism of shift `mu` is (epsilon, delta)-DP, the sampler's share of delta and `slack` taken off."""
     import mpmath
 
-    usable = Fraction(delta) * (1 - SAMPLING_SHARE)
+    usable = Fraction(delta) * (1 - SAMPLING_SHARE) - Fraction(slack)
     with mpmath.workprec(PRECISION):
         return bool(_tail(mu, epsilon) * usable.denominator <= usable.numerator)
 
@@ -43,19 +43,22 @@ def delta_at(mu: float, epsilon: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def epsilon_at(mu: float, delta: float) -> float:
-    """The smallest float epsilon at which shift `mu` is (epsilon, delta)-DP."""
+def epsilon_at(mu: float, delta: float, slack: float = 0.0) -> float:
+    """The smallest float epsilon at which shift `mu` is (epsilon, delta)-DP, `slack` of delta being used otherwise."""
+    usable = Fraction(delta) * (1 - SAMPLING_SHARE) - Fraction(slack)
+    if slack and usable < 0:
+        return math.inf
     if mu == 0 or delta >= 1:
         return 0.0
-    if delta == 0 or math.isinf(mu):
+    if usable == 0 or math.isinf(mu):
         return math.inf
-    return least_float(lambda epsilon: fits(mu, epsilon, delta))
+    return least_float(lambda epsilon: fits(mu, epsilon, delta, slack))
 
 
 @lru_cache(maxsize=4096)
-def mu_at(epsilon: float, delta: float) -> float:
-    """The largest float shift that is (epsilon, delta)-DP."""
-    return math.nextafter(least_float(lambda mu: mu > 0 and not fits(mu, epsilon, delta)), 0.0)
+def mu_at(epsilon: float, delta: float, slack: float = 0.0) -> float:
+    """The largest float shift that is (epsilon, delta)-DP when `slack` of delta is kept for something else."""
+    return math.nextafter(least_float(lambda mu: mu > 0 and not fits(mu, epsilon, delta, slack)), 0.0)
 
 
 def _tail(mu: float, epsilon: float) -> Any:

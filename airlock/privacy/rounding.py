@@ -14,6 +14,16 @@ def float_above(exact: Fraction) -> float:
     return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
 
+def float_below(exact: Fraction) -> float:
+    """The largest float that is at most `exact`."""
+    return -float_above(-exact)
+
+
+def fraction_above(exact: Fraction, bits: int = 400) -> Fraction:
+    """A multiple of 2^-bits that is at least `exact`: sums of thousands of them stay short, where exact denominators multiply."""
+    return Fraction(-((-exact.numerator << bits) // exact.denominator), 1 << bits)
+
+
 def root_above(square: Fraction) -> float:
     """The smallest float whose square is at least `square`; so for square <= mu^2 it never passes mu."""
     root = math.sqrt(square)

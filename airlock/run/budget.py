@@ -13,7 +13,7 @@ from airlock.evidence import receipts, zones
 from airlock.evidence.revisions import load_graph
 from airlock.inside import manifest
 from airlock.inside.digests import sha256_path
-from airlock.ledger import Ledger, Quote, Release
+from airlock.ledger import Ledger, Quote, Release, refusals
 from airlock.owner.home import Project
 from airlock.params import Params
 from airlock.params import check as check_params
@@ -91,6 +91,18 @@ def ledger_of(project: Project, workspace: Path, population: str) -> Ledger:
     raise InputError(
         f"no population '{population}': known are {', '.join(everyone) or 'none'}; a new one is added by `airlock add FILE`"
     )
+
+
+def check_cap(workspace: Path, population: str, delta: float) -> None:
+    """Refuse a private population's cap whose delta would allow to publish one of its records whole.
+
+    Raises:
+        InputError: delta is not below 1/n; 1/users where records are counted per user.
+    """
+    for folder in sorted((workspace / handles.FOLDER).glob("*/")):
+        handle = handles.read_folder(folder).get("records")
+        if handle and handle.population == population and not handle.public:
+            refusals.check_small("the cap's delta", delta, handle.n)
 
 
 def problems(project: Project, workspace: Path) -> list[str]:

@@ -12,7 +12,7 @@ from airlock.errors import BudgetRefused, InputError, ReleaseError
 from airlock.evidence.zones import Graph, Stage
 from airlock.inside import manifest
 from airlock.inside.digests import canonical_json, sha256_path
-from airlock.ledger import Ledger, Reservation
+from airlock.ledger import Ledger, Reservation, refusals
 from airlock.owner.home import Project
 from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
@@ -91,12 +91,13 @@ def price(
 
 
 def check_delta(params: Params, facts: Facts) -> None:
-    """delta must be far below 1/n: at 1/n, publishing one whole record would be allowed."""
-    if params.release.delta >= 1 / max(facts.n, 1):
-        raise InputError(
-            f"release.delta {params.release.delta:g} must be below 1/n = {1 / facts.n:.2g} (n = {facts.n} records is public): "
-            f"lower it in params.yaml"
-        )
+    """delta must be far below 1/n: at 1/n, publishing one whole record would be allowed. Holds for evaluation too, on its records."""
+    by_user = params.release.unit == "user" and facts.users is not None
+    refusals.check_small(
+        "release.delta", params.release.delta, (facts.users or 0) if by_user else facts.n, by_user
+    )
+    if params.evaluate.holdout == "private":
+        refusals.check_small("evaluate.delta", params.evaluate.delta, facts.n_holdout, False)
 
 
 def _reserve(plan: Plan, release_id: str, facts: Facts, ledger: Ledger) -> Reservation:

@@ -17,9 +17,11 @@ from airlock.evidence import receipts
 from airlock.ledger import Ledger
 from airlock.owner.home import Project, project
 from airlock.owner.keys import Keyring, signer
+from airlock.params import load_params
 from airlock.privacy import calibration
 from airlock.records import handles
 from airlock.records.handles import Handle
+from airlock.run import budget
 
 ROOT = Path(__file__).parents[2]
 
@@ -194,6 +196,53 @@ def test_set_records_who_and_why(desk: Project) -> None:
     text = ask("history", "clinic").stdout
     assert "by owner: ethics board" in text
     assert "epsilon 5 at delta 1e-06, by board: second study" in text
+
+
+def test_cap_whose_delta_would_publish_a_record_is_refused(desk: Project) -> None:
+    error = ask("set", "clinic", "--epsilon", "1", "--delta", "0.002", "--why", "test").exception
+    assert isinstance(error, InputError)
+    assert "the cap's delta 0.002 must be below 1/n = 0.0018 (n = 569 records is public)" in str(error)
+    assert ask("set", "wdbc", "--epsilon", "1", "--delta", "0.002", "--why", "public data").exit_code == 0
+
+
+@pytest.mark.parametrize("key", ["release.delta", "evaluate.delta"])
+def test_plan_refuses_a_delta_above_one_over_n(desk: Project, key: str) -> None:
+    error = ask("plan", "--sweep", f"{key}=0.05", "--sweep", "evaluate.holdout=private").exception
+    assert isinstance(error, InputError)
+    assert f"{key} 0.05 must be below 1/n" in str(error)
+
+
+def test_raised_cap_is_called_an_odometer(desk: Project) -> None:
+    spend(desk, 1.0)
+    more = ("set", "clinic", "--epsilon", "5", "--delta", "1e-5", "--why", "more")
+    assert "--odometer" in str(ask(*more).exception)
+    assert ask(*more, "--odometer").exit_code == 0
+    assert "raised after results were seen" in ask("show").stdout
+    assert "raised after results were seen" in ask("history", "clinic").stdout
+    assert told("show", "clinic")["ledgers"][0]["populations"][0]["raised"]
+
+
+def test_split_is_kept_and_shown(desk: Project) -> None:
+    split = ("--pure", "0.5", "--slack", "1e-6")
+    assert ask("set", "clinic", "--epsilon", "3", "--delta", "1e-5", "--why", "mixed", *split).exit_code == 0
+    spend(desk, 1.0)
+    text = ask("show", "clinic").stdout
+    assert "fixed before anything was seen: pure 0 of 0.5, mu 0.2" in text
+    assert "slack 0 of 1e-06" in text
+    assert "pure 0.5, slack 1e-06" in ask("history", "clinic").stdout
+
+
+def test_lowered_cap_does_not_stop_what_charges_nothing(desk: Project) -> None:
+    """A release that is committed is replayed, whatever became of the cap; only new ones are refused."""
+    ledger = Ledger.open(desk.ledger_url, create=False)
+    (point,) = budget.price(desk, Path.cwd(), load_params())
+    for release in point.quote.asked:
+        terms = {key: value for key, value in release.terms().items() if key != "population"}
+        ledger.reserve("clinic", release_id=release.release_id, **terms)
+    ledger.set_cap("clinic", 0.5, 1e-5, who="owner", why="withdrawn")
+    assert not ledger.quote("clinic", []).fits
+    assert told("plan")["fits"]
+    assert not told("plan", "--sweep", "release.epsilon=0.2")["fits"]
 
 
 def test_set_of_an_unknown_population_is_refused(desk: Project) -> None:
