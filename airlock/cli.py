@@ -12,7 +12,7 @@ from typer.exceptions import TyperException
 from airlock.errors import AirlockError
 
 COMMANDS = (
-    *("init", "add", "data", "run", "audit", "budget", "attack", "compare", "predict", "report"),
+    *("init", "add", "data", "run", "audit", "budget", "attack", "compare", "predict", "export", "report"),
     *("bundle", "verify", "keys", "log", "doctor", "worker"),
 )
 

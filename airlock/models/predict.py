@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from airlock.errors import SchemaError
 from airlock.models.model import Model
-from airlock.records.encoding import encode
-from airlock.records.schema import Schema
+from airlock.records.encoding import Encoded, encode
+from airlock.records.schema import Schema, columns_named, is_or_are
 from airlock.records.tables import open_table
 
 
@@ -21,13 +21,20 @@ def predict(model: Model, file: Path) -> Iterator[tuple[NDArray[np.int64], NDArr
     Raises:
         RecordError, SchemaError: the file does not follow the model's schema.
     """
+    for encoded in encoded_batches(model, file):
+        yield model.predict(encoded.x), encoded.valid
+
+
+def encoded_batches(model: Model, file: Path) -> Iterator[Encoded]:
+    """The records of a file as the model takes them; a column that the model does not know is not looked at."""
     schema = Schema.model_validate(model.document["schema"])
     table = open_table(file, header=schema.header)
     missing = [name for name in schema.sources if name not in table.columns]
     if missing:
-        raise SchemaError(f"column '{missing[0]}' of the model's schema is not in {file.name}")
+        raise SchemaError(
+            f"{columns_named(missing)} of the model's schema {is_or_are(missing)} not in {file.name}"
+        )
     row = 0
     for batch in table.batches(list(schema.sources)):
-        encoded = encode(batch, schema, first_row=row, with_labels=False)
+        yield encode(batch, schema, first_row=row, with_labels=False)
         row += batch.num_rows
-        yield model.predict(encoded.x), encoded.valid

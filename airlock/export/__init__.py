@@ -1,0 +1,1 @@
+"""A trained model in forms that other programs read."""

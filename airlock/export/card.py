@@ -1,0 +1,115 @@
+"""A model card: what the model is, on which data, with which guarantee, how good, and what it is not for. Markdown and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from airlock.errors import AirlockError
+from airlock.inside import manifest
+from airlock.models.model import Model
+from airlock.records.schema import Schema
+
+RELEASES, METRICS = "data/released/release", "data/metrics/evaluate.json"
+LIMITS = (
+    "The guarantee is about the records that the model was made from. It says nothing about records that you put into it.",
+    "Values outside the bounds are clipped, so the model knows nothing beyond them.",
+    "Probabilities are a softmax of the model's scores. They order records; whether they are calibrated was not measured.",
+    "Accuracy is of the holdout that is named here, or unknown. Rare classes may be predicted badly where the noise is large.",
+)
+
+
+def card_of(model: Model, workspace: Path | None) -> dict[str, Any]:
+    """The card as a document. The release and the metrics are read from a workspace, if they are those of this very model."""
+    schema = Schema.model_validate(model.document["schema"])
+    release = _release(model, workspace)
+    return {
+        "data": {
+            "name": schema.name,
+            "description": schema.description,
+            "kind": schema.kind,
+            "public": schema.public,
+            "records": (release.details.get("data") or {}).get("n") if release else None,
+            "columns": len(schema.sources),
+        },
+        "label": {"column": schema.label.column, "classes": list(model.labels)},
+        "model": {
+            "features": model.features,
+            "mechanism": model.document.get("mechanism"),
+            "training": model.document.get("training"),
+        },
+        "release": model.document.get("release"),
+        "privacy": _privacy(release),
+        "metrics": _metrics(workspace) if release else None,
+        "limits": list(LIMITS),
+    }
+
+
+def markdown(card: Mapping[str, Any]) -> str:
+    """The card for people."""
+    data, label, privacy, metrics = card["data"], card["label"], card["privacy"], card["metrics"]
+    lines = [f"# Model card: {label['column']} of {data['name']}", ""]
+    lines += [data["description"], ""] if data["description"] else []
+    count = f"{data['records']:,} records" if data["records"] else "records"
+    lines += [
+        f"- **Data**: {data['name']}, {'public' if data['public'] else 'private'}, {count}, {data['columns']} columns, {data['kind']}",
+        f"- **Predicts**: {label['column']} ({', '.join(label['classes'])})",
+        f"- **Model**: features {card['model']['features']}, mechanism {card['model']['mechanism']}",
+        f"- **Privacy**: {_words(privacy)}",
+        f"- **Accuracy**: {_accuracy(metrics)}",
+        f"- **Release**: {card['release']}",
+        "",
+        "## Limits",
+        "",
+        *(f"- {line}" for line in card["limits"]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _release(model: Model, workspace: Path | None) -> manifest.Manifest | None:
+    if workspace is None or not (workspace / RELEASES / manifest.NAME).is_file():
+        return None
+    try:
+        found = manifest.load(workspace / RELEASES)
+    except AirlockError:
+        return None
+    return found if found.release_id == model.document.get("release") else None
+
+
+def _privacy(release: manifest.Manifest | None) -> dict[str, Any] | None:
+    if release is None:
+        return None
+    kept = ("epsilon", "delta", "unit", "neighbours", "argument", "arithmetic", "reason")
+    proven = release.proven.to_json()
+    return {
+        "proven": {name: proven[name] for name in kept},
+        "claimed": release.claimed.to_json() if release.claimed else None,
+        "passes": release.passes,
+        "interactive": release.interactive,
+    }
+
+
+def _metrics(workspace: Path | None) -> dict[str, Any] | None:
+    try:
+        document = json.loads(((workspace or Path()) / METRICS).read_text())
+    except (OSError, ValueError):
+        return None
+    return {name: document.get(name) for name in ("holdout", "accuracy", "records", "recall")}
+
+
+def _words(privacy: Mapping[str, Any] | None) -> str:
+    if privacy is None:
+        return "the release is not here; its id is below, and its release.json says what is proven"
+    proven = privacy["proven"]
+    epsilon = f"{proven['epsilon']:.4g}" if isinstance(proven["epsilon"], float) else str(proven["epsilon"])
+    passes = f"{privacy['passes']} pass{'' if privacy['passes'] == 1 else 'es'} over the records"
+    reason = f"; {proven['reason']}" if proven["reason"] else ""
+    return f"proven epsilon {epsilon}, delta {proven['delta']:g} per {proven['unit']} ({proven['neighbours']}), {passes}{reason}"
+
+
+def _accuracy(metrics: Mapping[str, Any] | None) -> str:
+    if not metrics or metrics["accuracy"] is None:
+        return "not measured"
+    return f"{metrics['accuracy']:.1%} on {metrics['records']} {metrics['holdout']} records"

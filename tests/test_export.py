@@ -1,0 +1,184 @@
+"""A model outside Airlock gives Airlock's own figures: ONNX, PyTorch without pickle, a scikit-learn classifier; each with a card."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import airlock
+from airlock.commands.export import command
+from airlock.errors import InputError
+from airlock.models.features.projection import Centre, Whiten
+from airlock.models.features.tables import bias
+from airlock.models.model import Model
+from airlock.records.encoding import encode, encoded_shape
+from airlock.records.schema import Schema
+from airlock.storage import save_model
+
+SCHEMA = {
+    "name": "clinic",
+    "kind": "tabular",
+    "label": {"column": "outcome", "classes": ["healthy", "ill", "unclear"]},
+    "columns": [
+        {"name": "age", "type": "number", "bounds": [0, 120], "missing": "impute"},
+        {"name": "weight", "type": "number", "bounds": [20, 200]},
+        {"name": "site", "type": "category", "categories": ["north", "south"], "missing": "impute"},
+        {"name": "grade", "type": "category", "categories": ["1", "2", "3"]},
+    ],
+}
+app = typer.Typer()
+app.command()(command)
+
+
+def make_model(folder: Path, schema: dict[str, Any] | None = None, features: str = "tabular-2") -> Model:
+    """A model with every kind of step and a hidden layer, whose weights come from a seed."""
+    found = Schema.model_validate(schema or SCHEMA)
+    generator, (width,) = np.random.default_rng(3), encoded_shape(found)
+    steps = [
+        Centre(generator.integers(-3000, 3000, width), bias(width), generator.integers(1, 512, width + 1)),
+        Whiten(generator.integers(-(2**20), 2**20, (width + 1, width + 1))),
+    ]
+    layers = [
+        (9 * generator.normal(size=(width + 1, 5)), np.zeros(5)),
+        (generator.normal(size=(5, 3)), np.zeros(3)),
+    ]
+    document = {"schema": found.model_dump(mode="json"), "release": "0" * 64, "mechanism": "coefficients"}
+    made = Model(features, "tabular", (width,), found.label.classes, steps, layers, document)
+    save_model(made, folder)
+    return made
+
+
+def records(rows: int = 1000) -> dict[str, list[Any]]:
+    generator = np.random.default_rng(5)
+    age = [
+        None if row % 11 == 0 else float(value) for row, value in enumerate(generator.uniform(-10, 130, rows))
+    ]
+    site = [
+        None if row % 7 == 0 else str(value)
+        for row, value in enumerate(generator.choice(["north", "south"], rows))
+    ]
+    grade = [str(value) for value in generator.integers(1, 4, rows)]
+    return {"age": age, "weight": generator.uniform(10, 250, rows).tolist(), "site": site, "grade": grade}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Model:
+    return make_model(tmp_path / "model")
+
+
+def export(folder: Path, *forms: str) -> Path:
+    done = CliRunner().invoke(app, [str(folder / "model"), "-o", str(folder / "out"), *forms])
+    if isinstance(done.exception, InputError):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return folder / "out"
+
+
+def logits_of(model: Model) -> np.ndarray[Any, Any]:
+    found: np.ndarray[Any, Any] = model.logits(
+        encode(pa.table(records()), Schema.model_validate(SCHEMA), with_labels=False).x
+    )
+    return found
+
+
+def test_onnx_runs_on_columns_as_they_stand_and_agrees_on_a_thousand_records(
+    model: Model, tmp_path: Path
+) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(
+        str(export(tmp_path, "--onnx") / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
+    found = records()
+    fed = {
+        "age": np.array([[np.nan if value is None else value] for value in found["age"]]),
+        "weight": np.array(found["weight"])[:, None],
+        "site": np.array([[value or ""] for value in found["site"]], dtype=object),
+        "grade": np.array(found["grade"], dtype=object)[:, None],
+    }
+    logits, chances, index = session.run(["logits", "probabilities", "class"], fed)
+    expected = logits_of(model)
+    assert np.abs(logits - expected).max() < 1e-5
+    assert (index == expected.argmax(axis=1)).all() and len(np.unique(index)) > 1
+    assert chances.sum(axis=1) == pytest.approx(np.ones(1000))
+
+
+def test_torch_needs_nothing_of_airlock_and_agrees(model: Model, tmp_path: Path) -> None:
+    folder = export(tmp_path, "--torch") / "torch"
+    assert not any(path.suffix in (".pt", ".pkl") for path in folder.iterdir())
+    text = (folder / "model.py").read_text()
+    assert "import airlock" not in text and "from airlock" not in text
+    spec = importlib.util.spec_from_file_location("exported_model", folder / "model.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    network = module.load()
+    expected = logits_of(model)
+    assert np.abs(network(network.encode(records())).numpy() - expected).max() < 1e-5
+    assert network.predict(records())[:50] == [model.labels[place] for place in expected[:50].argmax(axis=1)]
+
+
+def test_the_class_is_a_fitted_scikit_learn_classifier(model: Model, tmp_path: Path) -> None:
+    from sklearn.base import clone
+    from sklearn.metrics import accuracy_score
+
+    folder = export(tmp_path, "--sklearn") / "sklearn"
+    loaded = airlock.Model.load(folder)
+    chances = loaded.predict_proba(records())
+    assert chances.shape == (1000, 3) and chances.sum(axis=1) == pytest.approx(np.ones(1000))
+    names = loaded.predict(pa.table(records()))
+    assert (names == loaded.classes_[logits_of(model).argmax(axis=1)]).all()
+    assert clone(loaded).get_params() == {"path": folder}
+    assert loaded.score(records(), names) == accuracy_score(names, names) == 1
+    with open(tmp_path / "new.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["extra", *records()])
+        writer.writerows(
+            ["x", *("" if value is None else value for value in row)]
+            for row in zip(*records().values(), strict=True)
+        )
+    assert (airlock.load(folder).predict(tmp_path / "new.csv") == names).all()
+    with pytest.raises(InputError, match="dvc repro"):
+        loaded.fit(records(), names)
+    with pytest.raises(InputError, match="'grade'"):
+        loaded.predict({name: values for name, values in records().items() if name != "grade"})
+    with pytest.raises(InputError, match="a pandas frame"):
+        loaded.predict(5)
+
+
+def test_a_record_that_the_schema_drops_has_no_class(tmp_path: Path) -> None:
+    columns = [{**column, "missing": "drop"} for column in SCHEMA["columns"]]
+    make_model(tmp_path / "model", {**SCHEMA, "columns": columns})
+    found = airlock.Model.load(tmp_path / "model").predict(records(12))
+    assert found[0] is None and found[1] is not None
+
+
+def test_a_card_says_what_is_known_and_what_is_not(model: Model, tmp_path: Path) -> None:
+    folder = export(tmp_path, "--sklearn")
+    card = json.loads((folder / "card.json").read_text())
+    assert card["label"]["classes"] == ["healthy", "ill", "unclear"] and card["privacy"] is None
+    text = (folder / "README.md").read_text()
+    assert "Accuracy**: not measured" in text and "## Limits" in text
+
+
+def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    make_model(tmp_path / "model", features="cosine-64-1")
+    for forms, line in [(("--torch",), "use --sklearn"), ((), "say in which form")]:
+        with pytest.raises(InputError, match=line):
+            export(tmp_path, *forms)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+    hashed = {**SCHEMA, "columns": [*SCHEMA["columns"], {"name": "code", "type": "category", "buckets": 8}]}
+    make_model(tmp_path / "model", hashed)
+    with pytest.raises(InputError, match="'code' is hashed"):
+        export(tmp_path, "--torch")
+    (tmp_path / "out").mkdir()
+    with pytest.raises(InputError, match="exists already"):
+        export(tmp_path, "--sklearn")
