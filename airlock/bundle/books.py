@@ -26,6 +26,40 @@ class Recomputed:
     epsilon: float
 
 
+@dataclass(frozen=True)
+class Total:
+    """All that a population has spent up to the bundled head, of which the bundle's own releases are a part."""
+
+    population: str
+    scratch: bool
+    epsilon: float
+    delta: float
+    cap: float | None
+    releases: int
+    hidden: int
+
+
+def totals_of(contents: Contents) -> list[Total]:
+    """The whole of each population, from the bundled ledger."""
+    found = []
+    for scratch, extract in contents.extracts.items():
+        book = read_book(extract.visible)
+        for population in book.populations:
+            spent = totals.spent(book.account(population))
+            found.append(
+                Total(
+                    population,
+                    scratch,
+                    spent.epsilon,
+                    spent.delta,
+                    spent.cap_epsilon,
+                    spent.releases,
+                    len(extract.hidden),
+                )
+            )
+    return found
+
+
 def ledger_problems(contents: Contents) -> Iterator[str]:
     """What is wrong with the books, one line each."""
     heads: dict[bool, list[tuple[int | None, str]]] = {}

@@ -10,17 +10,21 @@ from collections.abc import Callable, Iterable, Iterator
 
 from airlock.bundle import ATTESTATIONS, CRATE, attestations, books
 from airlock.bundle.contents import Contents
-from airlock.evidence.audit import audit_tree
+from airlock.evidence import checker, reader
 from airlock.evidence.receipts import Receipt
 from airlock.inside import manifest
-from airlock.inside.digests import canonical_json, sha256_path
+from airlock.inside.digests import canonical_json
+from airlock.owner.home import IDENTITY
 
 Check = Callable[[Contents], Iterable[str]]
 
 
 def boundary(contents: Contents) -> Iterator[str]:
-    """The audit of the bundled dvc.yaml, dvc.lock and receipts, and what no open stage may have had."""
-    yield from audit_tree(contents.tree).problems
+    """The audit of the bundled books and bytes, and what no open stage may have had."""
+    for path in contents.tree.files(""):
+        if path.endswith((".yaml", ".yml", ".lock")):
+            reader.check_text(contents.tree.text(path) or "", path)
+    yield from checker.problems(contents.evidence)
     if not contents.lock:
         yield "dvc.lock names no stage that was run: run `dvc repro`, commit, and bundle again"
     for name, receipt in contents.witnesses.items():
@@ -28,27 +32,17 @@ def boundary(contents: Contents) -> Iterator[str]:
             yield f"open stage '{name}' could read records (receipt {receipt.path})"
 
 
-def hashes(contents: Contents) -> Iterator[str]:
-    """The chain of receipts: what each stage used is what another made or what is bundled; what it made is bundled."""
-    makers = {out: receipt for receipt in contents.witnesses.values() for out in receipt.body["outs"]}
-    for name, receipt in contents.witnesses.items():
-        for dep, found in receipt.body["deps"].items():
-            made = makers[dep].body["outs"][dep] if dep in makers else None
-            if made and made["sha256"] != found["sha256"]:
-                yield f"stage '{name}' used another '{dep}' than stage '{makers[dep].stage}' made: run `dvc repro` and commit"
-            elif not made:
-                yield from _bundled(contents, name, "used", dep, found["sha256"])
-        for out, found in receipt.body["outs"].items():
-            if contents.graph.label(out) != "sealed":
-                yield from _bundled(contents, name, "made", out, found["sha256"])
-
-
-def _bundled(contents: Contents, stage: str, verb: str, path: str, digest: str) -> Iterator[str]:
-    place = contents.root / path
-    if not place.exists():
-        yield f"stage '{stage}' {verb} '{path}', which is not in the bundle"
-    elif sha256_path(place) != digest:
-        yield f"stage '{stage}' {verb} another '{path}' than the bundled one: commit what was used, or run `dvc repro`, and bundle again"
+def complete(contents: Contents) -> Iterator[str]:
+    """Everything that a stage made is bundled but sealed records, and everything bundled as data was made by a stage."""
+    makers = contents.evidence.makers
+    for out, receipt in makers.items():
+        if contents.graph.label(out) != "sealed" and not (contents.root / out).exists():
+            yield f"stage '{receipt.stage}' made '{out}', which is not in the bundle"
+    sources = [dep for stage in contents.graph for dep in stage.deps if not contents.graph.makers(dep)]
+    for path in contents.tree.files("data"):
+        known = (*makers, *sources, IDENTITY)
+        if not any(path == place or path.startswith(place + "/") for place in known):
+            yield f"'{path}' is in the bundle, and no signed receipt says what made it"
 
 
 def releases(contents: Contents) -> Iterator[str]:
@@ -69,15 +63,13 @@ def releases(contents: Contents) -> Iterator[str]:
 
 def attested(contents: Contents) -> Iterator[str]:
     """One attestation a stage, signed by the owner's key, that says what the receipt says."""
-    pinned = contents.tree.text("receipts/runner.pub") or ""
+    owner = contents.evidence.policy.owner
     for name, receipt in contents.witnesses.items():
         path = attestation_path(receipt)
         text = contents.tree.text(path)
         if text is None:
             yield f"stage '{name}' has no attestation {path}"
-        elif wrong := attestations.problem(
-            text, attestations.statement(receipt, contents.root), pinned.split()[0]
-        ):
+        elif wrong := attestations.problem(text, attestations.statement(receipt, contents.root), owner):
             yield f"{path} {wrong}"
 
 
@@ -101,8 +93,11 @@ def crate(contents: Contents) -> Iterator[str]:
 
 
 CHECKS: dict[str, tuple[Check, str]] = {
-    "boundary": (boundary, "dvc.yaml, dvc.lock and signed receipts agree; no open stage could read records"),
-    "receipt chain": (hashes, "what each stage used and made is what the runner signed"),
+    "boundary": (
+        boundary,
+        "dvc.yaml, dvc.lock, receipts, code and bytes agree; no open stage could read records",
+    ),
+    "outs": (complete, "all that was made is here, and nothing else: each out has a signed receipt"),
     "releases": (releases, "release.json and its files are what the runner signed"),
     "ledger": (books.ledger_problems, "the chain is whole up to a signed head and within its caps"),
     "guarantees": (books.guarantee_problems, "every epsilon follows from its events"),

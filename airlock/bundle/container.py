@@ -17,6 +17,8 @@ from airlock.inside.digests import walk
 
 _MODE = 0o100644 << 16
 _UNIX = 3
+# No bundle comes near; a folder deeper than this breaks the programs that walk it.
+FILES, NAME, LEVELS = 100_000, 512, 32
 
 
 def pack(folder: Path, target: Path) -> None:
@@ -68,7 +70,7 @@ def unpack(bundle: Path, folder: Path) -> None:
 
 
 def _check_members(bundle: Path, members: list[zipfile.ZipInfo]) -> None:
-    """Before anything is written: plain relative names, each once, and no member larger than the file that holds it."""
+    """Before anything is written: plain relative names, each once and not deep, no member larger than the file around it."""
     names = [member.filename for member in members]
     plain = all(
         name == PurePosixPath(name).as_posix() and not name.startswith("/") and ".." not in name.split("/")
@@ -82,6 +84,8 @@ def _check_members(bundle: Path, members: list[zipfile.ZipInfo]) -> None:
         not plain
         or not stored
         or len(set(names)) != len(names)
+        or len(names) > FILES
+        or any(len(name) > NAME or name.count("/") > LEVELS for name in names)
         or sum(member.file_size for member in members) > bundle.stat().st_size
     ):
         raise BundleError(

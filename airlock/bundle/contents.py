@@ -10,9 +10,10 @@ from typing import Any
 
 from airlock.bundle import LEDGER
 from airlock.bundle.extract import Extract, read
-from airlock.evidence import audit, zones
+from airlock.evidence import checker, zones
+from airlock.evidence.checker import Evidence
 from airlock.evidence.receipts import Receipt
-from airlock.evidence.revisions import Tree, Workspace, graph_of
+from airlock.evidence.revisions import Tree, Workspace
 from airlock.inside import manifest
 from airlock.inside.manifest import Manifest
 
@@ -21,7 +22,7 @@ NAMES = {False: "real.json", True: "scratch.json"}
 
 def made_in(tree: Tree, graph: zones.Graph) -> dict[str, Mapping[str, Any]]:
     """What dvc.lock says of the stages that there are; it may remember others that dvc.yaml no longer has."""
-    return {name: locked for name, locked in audit.lock_of(tree).items() if name in graph.stages}
+    return {name: locked for name, locked in checker.lock_of(tree).items() if name in graph.stages}
 
 
 @dataclass(frozen=True)
@@ -33,28 +34,27 @@ class Contents:
     @property
     def tree(self) -> Tree:
         """As the audit wants it."""
-        return Workspace(self.root, name="bundle")
+        return Workspace(self.root, name="bundle", compiled=True)
 
     @cached_property
+    def evidence(self) -> Evidence:
+        """As the checker wants it."""
+        return Evidence(self.tree)
+
+    @property
     def graph(self) -> zones.Graph:
         """The stages."""
-        return graph_of(self.tree)
+        return self.evidence.graph
 
     @cached_property
     def lock(self) -> Mapping[str, Mapping[str, Any]]:
         """What was made, by stage."""
         return made_in(self.tree, self.graph)
 
-    @cached_property
+    @property
     def witnesses(self) -> dict[str, Receipt]:
         """For each stage that was run, the newest believable receipt with the hashes in dvc.lock."""
-        signed = audit.receipts_of(self.tree)
-        found = {name: audit.matching(name, locked, signed) for name, locked in self.lock.items()}
-        return {
-            name: max(ones, key=lambda one: (str(one.body["when"]), one.path))
-            for name, ones in found.items()
-            if ones
-        }
+        return self.evidence.witnesses
 
     @cached_property
     def releases(self) -> dict[str, Manifest]:

@@ -36,6 +36,11 @@ class Extract:
         """What can be read."""
         return [entry for entry in self.entries if not isinstance(entry, HiddenEntry)]
 
+    @property
+    def hidden(self) -> list[Entry]:
+        """What is there as a hash: nobody can tell whose it is, but the owner."""
+        return [entry for entry in self.entries if isinstance(entry, HiddenEntry)]
+
 
 def take(history: Sequence[Entry], *, scratch: bool, head: int, populations: Iterable[str]) -> Extract:
     """The first `head` entries, showing only `populations` and what concerns the ledger as a whole."""

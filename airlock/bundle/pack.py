@@ -18,7 +18,7 @@ from airlock.bundle import CRATE, LEDGER, README, RUNS, attestations, check, con
 from airlock.bundle.contents import NAMES, Contents, made_in
 from airlock.bundle.sources import Cache, resolve, write_blobs
 from airlock.errors import BundleError, KeysError, LedgerError
-from airlock.evidence import audit, receipts
+from airlock.evidence import audit, checker, receipts
 from airlock.evidence.revisions import Commit, Tree, graph_of, pipelines
 from airlock.owner.home import Project, project
 from airlock.owner.keys import Keyring
@@ -28,7 +28,7 @@ from airlock.run.orders import open_ledger
 # Code, parameters, environment lock, licence, and what is known to be wrong with the papers.
 TRACKED = (
     "stages/*", *(f"airlock/{name}" if name.endswith(".py") else f"airlock/{name}/*" for name in INSIDE), "params.yaml", "data/project.json", "pyproject.toml", "constraints.txt", "LICENSE", "CITATION.cff",
-    "docs/errata/*", "docs/proofs/*", "docs/mechanism.md", "docs/privacy.md", "docs/submissions.md", receipts.PINNED,
+    "docs/errata/*", "docs/proofs/*", "docs/mechanism.md", "docs/privacy.md", "docs/submissions.md", receipts.PINNED, receipts.POLICY,
 )  # fmt: skip
 
 
@@ -123,16 +123,16 @@ def _tracked(tree: Tree) -> Iterator[str]:
     for path in pipelines(tree):
         yield path
         yield from [lock for lock in (path.removesuffix("yaml") + "lock",) if lock in files]
-    graph, signed = graph_of(tree), audit.receipts_of(tree)
-    for name, locked in made_in(tree, graph).items():
-        yield from (receipt.path for receipt in audit.matching(name, locked, signed))
+    evidence = checker.Evidence(tree)
+    graph = evidence.graph
+    for name in made_in(tree, graph):
+        yield from (receipt.path for receipt in evidence.matching(name))
         sources = [dep for dep in graph.stage(name).deps if not graph.makers(dep)]
         yield from (path for path in files for dep in sources if path == dep or path.startswith(dep + "/"))
 
 
 def _check_owner(contents: Contents, keyring: Keyring) -> None:
-    pinned = (contents.tree.text(receipts.PINNED) or "").split()
-    if not pinned or pinned[0] != keyring.signer.public_key.hex():
+    if contents.evidence.policy.owner != keyring.signer.public_key.hex():
         raise KeysError(
             "only the owner can make a bundle: the keys here are not the first that receipts/runner.pub names"
         )

@@ -10,7 +10,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from airlock.run.machine import platform_facts
 from airlock.run.outs import publish
 from airlock.run.recompute import Remake
 from airlock.run.stage import Run
+from airlock.wall.layers import choose
 
 IDENTICAL, CLOSE, DIFFERENT = "bit-identical", "within tolerance", "different"
 # Bundles made before `airlock` and `stages` were two packages.
@@ -36,6 +37,7 @@ FIRST_ENTRY = "stages.boundary.enter"
 FIRST_MODULES = {**MODULES, "release": "stages.release.release", "report": "stages.open.report"}
 NOTHING = "it released nothing"
 PAGE = "identical but for budget and boundary of its time"
+FIGURES = "identical but for figures, and for budget and boundary of its time"
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,14 @@ class Agreement:
         verdict: how close the outs are, the farthest one counting.
         alike: the machine is of the kind that the first run was on.
         out: the out that is farthest off, where one is.
+        machine: what the receipt says of its machine that is not so here.
     """
 
     stage: str
     verdict: str
     alike: bool
     out: str = ""
+    machine: str = ""
 
     @property
     def problem(self) -> str:
@@ -64,10 +68,15 @@ class Agreement:
 
 
 class Again(Run):
-    """An open stage in a bundle's folder, without signing anything."""
+    """An open stage in a bundle's folder, without signing anything.
+
+    The bundle does not choose the wall: whatever its params.yaml says, it is the strongest that this machine offers, never less
+    than the minimum.
+    """
 
     def __init__(self, name: str, *, told: Mapping[str, Any], **given: Any) -> None:
         super().__init__(name, **given)
+        self.layers = choose("auto", zone=self.zone)
         self._told = told
 
     def again(self) -> None:
@@ -137,8 +146,9 @@ def rerun(contents: Contents, code: Code, aside: Path) -> Iterator[Agreement]:
     for stage in chosen:
         with _threads(platforms[stage.name]):
             Again(stage.name, workspace=contents.root, home=home, code=code, told=told).again()
-            alike = platform_facts() == platforms[stage.name]
-        yield _compare(stage.name, stage.outs, contents.root, aside, alike)
+            machine = _machine(platforms[stage.name], platform_facts())
+        found = _compare(stage.name, stage.outs, contents.root, aside, not machine)
+        yield replace(found, machine=machine)
 
 
 def _budget(contents: Contents) -> dict[str, Any] | None:
@@ -148,6 +158,15 @@ def _budget(contents: Contents) -> dict[str, Any] | None:
         for population in book.populations:
             return budget_of(spent(book.account(population)), scratch=scratch)
     return None
+
+
+def _machine(stated: Mapping[str, Any] | None, here: Mapping[str, Any]) -> str:
+    """What a receipt states of its machine, where this one is another."""
+    if not stated:
+        return "no machine is stated"
+    return ", ".join(f"{name} {value}" for name, value in stated.items() if here.get(name) != value) or (
+        "" if stated.keys() == here.keys() else "less is stated than is known here"
+    )
 
 
 @contextmanager
@@ -170,13 +189,21 @@ def _compare(name: str, outs: tuple[str, ...], made: Path, first: Path, alike: b
         if comparison.identical(first / out, made / out):
             continue
         if name == "report":
-            # On another kind of machine the page quotes hashes and figures that may differ, each compared at its own stage.
-            same = comparison.same_page(first / out, made / out) or not alike
-            return Agreement(name, PAGE if same else DIFFERENT, alike, out)
+            return Agreement(name, _page(first / out, made / out, alike), alike, out)
         if not comparison.close(first / out, made / out):
             return Agreement(name, DIFFERENT, alike, out)
         verdict, farthest = CLOSE, out
     return Agreement(name, verdict, alike, farthest)
+
+
+def _page(first: Path, made: Path, alike: bool) -> str:
+    """On another kind of machine the page quotes hashes and figures that may differ, each compared at its own stage."""
+    try:
+        if comparison.same_page(first, made):
+            return PAGE
+        return FIGURES if not alike and comparison.same_page(first, made, figures=False) else DIFFERENT
+    except (OSError, ValueError):
+        return DIFFERENT
 
 
 def remake(contents: Contents, code: Code, workspace: Path, home: Project) -> Iterator[Agreement]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airlock.bundle.contents import Contents
@@ -29,7 +29,10 @@ HEADINGS = (
 
 @dataclass(frozen=True)
 class Result:
-    """What was released and how good the model is; None where nothing is known."""
+    """What was released and how good the model is; None where nothing is known.
+
+    `accuracy` is what the bundle states, `recomputed` what its model had when evaluate was run again here.
+    """
 
     data: str
     mechanism: str
@@ -42,6 +45,7 @@ class Result:
     reference: float | None
     records: int | None
     commit: str
+    recomputed: float | None = None
 
     def cells(self) -> list[str]:
         """As text, under `HEADINGS`."""
@@ -81,6 +85,13 @@ def result(contents: Contents, commit: str) -> Result | None:
         records=found.get("records"),
         commit=commit,
     )
+
+
+def recompute(contents: Contents, stated: Result) -> Result:
+    """The row after evaluate was run again: what lies in its place was made here and now."""
+    file = contents.root / EVALUATION
+    accuracy = json.loads(file.read_text()).get("accuracy") if file.exists() else None
+    return replace(stated, recomputed=accuracy)
 
 
 def markdown(results: Iterable[Result]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from airlock.bundle.books import Recomputed
+from airlock.bundle.books import Recomputed, Total
 from airlock.bundle.rerun import Agreement
 from airlock.bundle.results import Result
 
@@ -48,6 +48,7 @@ class Verdict:
     guarantees: list[Recomputed] = field(default_factory=list)
     agreements: list[Agreement] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
+    totals: list[Total] = field(default_factory=list)
     hidden: int = 0
 
     def note(self, name: str, words: str, problems: Iterable[str] = ()) -> None:
@@ -64,4 +65,5 @@ class Verdict:
         self.guarantees += run.guarantees
         self.agreements += run.agreements
         self.results += run.results
+        self.totals += [total for total in run.totals if total not in self.totals]
         self.hidden += run.hidden

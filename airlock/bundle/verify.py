@@ -13,7 +13,7 @@ from pathlib import Path
 from airlock.bundle import RUNS, books, check, comparison, container, index, rerun
 from airlock.bundle.contents import Contents
 from airlock.bundle.rerun import Agreement
-from airlock.bundle.results import result
+from airlock.bundle.results import recompute, result
 from airlock.bundle.verdict import Options, Verdict
 from airlock.errors import AirlockError, InputError, KeysError
 from airlock.owner.home import Project, project
@@ -22,6 +22,7 @@ from airlock.run.code import ENTRY, MODULES
 
 __all__ = ["Options", "Verdict", "verify"]
 
+EVALUATE = "evaluate"
 Tell = Callable[[str, int, int], None]
 
 
@@ -61,9 +62,8 @@ def _check_one(contents: Contents, aside: Path, verdict: Verdict, options: Optio
     if not verdict.problems:
         verdict.guarantees = books.recompute(contents)
         verdict.results = [row for row in (result(contents, str(verdict.facts["commit"])),) if row]
-        verdict.hidden = sum(
-            len(extract.entries) - len(extract.visible) for extract in contents.extracts.values()
-        )
+        verdict.totals = books.totals_of(contents)
+        verdict.hidden = sum(len(extract.hidden) for extract in contents.extracts.values())
         _run_again(contents, aside, options, verdict, tell)
 
 
@@ -90,7 +90,7 @@ def _collect(problems: Callable[[], Iterable[str]], *questions: type[AirlockErro
         raise
     except AirlockError as error:
         return [str(error)]
-    except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError, RecursionError) as error:
         return [
             f"a document in the bundle is not of its form ({type(error).__name__}): `airlock bundle` did not write it so"
         ]
@@ -106,6 +106,8 @@ def _run_again(contents: Contents, aside: Path, options: Options, verdict: Verdi
         _compare(verdict, contents, "release", rerun.remake(contents, code, options.records, owner), tell)
     if not options.quick and not verdict.problems:
         _compare(verdict, contents, "open", rerun.rerun(contents, code, aside), tell)
+        if EVALUATE in {found.stage for found in verdict.agreements}:
+            verdict.results = [recompute(contents, row) for row in verdict.results]
 
 
 def _owner(workspace: Path, verdict: Verdict) -> Project:
@@ -137,5 +139,9 @@ def _compare(
             )
             return
         verdict.agreements.append(found)
-        where = "" if found.alike else f"; another kind of machine: {comparison.TOLERANCE}"
+        where = (
+            ""
+            if found.alike
+            else f"; its receipt states another machine ({found.machine}): {comparison.TOLERANCE}"
+        )
         verdict.note(f"{name} again", found.verdict + where, [found.problem] if found.problem else [])

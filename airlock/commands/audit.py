@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,9 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     graph: bool = typer.Option(False, "--graph", help="Print the boundary as a Mermaid graph."),
     svg: Path = typer.Option(None, "--svg", help="Write the boundary as an SVG picture to this file."),
+    key: str = typer.Option(
+        None, "--key", help="The owner's public key, if you know it (64 hexadecimal digits)."
+    ),
 ) -> None:
     """Show which stages could read records, which did, and what each released. Exit 1 if the boundary does not hold.
 
@@ -32,7 +35,9 @@ def command(
     if not rev and (brought := collect(Path.cwd(), project(Path.cwd()).receipts)):
         typer.echo(f"brought home {len(brought)} receipts of queued experiments: commit receipts/", err=True)
     answer = audit(Path.cwd(), rev)
-    problems = [*answer.problems, *([] if rev else custody_problems(Path.cwd()))]
+    problems = [*answer.problems, *_owner_problems(answer, key)]
+    custody = [] if rev else custody_problems(Path.cwd())
+    problems += [line for line in custody if not any(line in known for known in problems)]
     if graph or svg:
         _draw(answer, rev, svg)
     elif as_json:
@@ -40,6 +45,8 @@ def command(
             "source": answer.source,
             "holds": not problems,
             "problems": problems,
+            "owner": answer.evidence.policy.owner,
+            "admitted": answer.evidence.policy.admitted,
             "stages": [asdict(row) for row in answer.stages],
         }
         typer.echo(json.dumps(document, indent=1))
@@ -62,58 +69,81 @@ def _draw(answer: Audit, rev: str | None, svg: Path | None) -> None:
         typer.echo(mermaid(stages))
 
 
+def _owner_problems(answer: Audit, key: str | None) -> list[str]:
+    """Whether the owner is who the reader knows: by `--key`, or because this is the owner's own machine."""
+    from airlock.evidence.policy import PINNED
+    from airlock.owner import keys
+    from airlock.owner.home import project
+
+    place, owner = project(Path.cwd()), answer.evidence.policy.owner
+    if key and key.lower() != owner:
+        return [f"{PINNED} names the owner's key {owner or '(none)'}, not {key}"]
+    if owner and keys.exist(place) and keys.signer(place).public_key.hex() != owner:
+        return [f"{PINNED} names the owner's key {owner}, which is not this machine's: restore it from git"]
+    return []
+
+
 def _show(answer: Audit, problems: list[str]) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
+    workspace = answer.source == "workspace"
     table = Table(
-        title=f"Boundary of the {answer.source}"
-        if answer.source == "workspace"
-        else f"Boundary of commit {answer.source}"
+        title=f"Boundary of the {answer.source}" if workspace else f"Boundary of commit {answer.source}",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
     )
-    for heading in (
-        "stage",
-        "zone",
-        "could read\nraw / sealed",
-        "did read\nrecords",
-        "passes",
-        "when (UTC)",
-        "released",
-        "layers",
-    ):
-        table.add_column(heading, no_wrap=heading in ("stage", "zone", "when (UTC)"))
+    for heading in ("stage", "zone", "could read\nraw / sealed", "did read\nrecords", "passes", "when (UTC)"):
+        table.add_column(heading, no_wrap=True)
     for row in answer.stages:
         table.add_row(*_cells(row))
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     console.print(table)
+    for line in _below(answer):
+        console.print(line)
     for problem in problems:
         console.print(f"[red]✗[/red] {problem}")
-    for reason in sorted(
-        {release["proven"]["reason"] for row in answer.stages for release in row.releases} - {""}
-    ):
-        console.print(f"not private: {reason}")
+    ran = any(row.when for row in answer.stages)
     console.print(
         "The boundary [bold red]does not hold[/bold red]."
         if problems
-        else "[bold green]The boundary holds.[/bold green]"
+        else "[bold green]The boundary holds.[/bold green]" + ("" if ran else " Nothing was run yet.")
     )
+
+
+def _below(answer: Audit) -> list[str]:
+    """What does not fit into columns: releases, layers and signers."""
+    rows = [row for row in answer.stages if row.when]
+    lines = [f"{row.name} released {_released(release)}" for row in rows for release in row.releases]
+    reasons = {release["proven"]["reason"] for row in rows for release in row.releases}
+    lines += [f"not private: {reason}" for reason in sorted(reasons - {""})]
+    lines += [f"Layers of {names}: {layers}" for layers, names in _shared(rows, _layers).items()]
+    owner = answer.evidence.policy.owner
+    signers = _shared(rows, lambda row: f"{row.signer}{' (the owner)' if row.signer == owner else ''}")
+    return lines + [f"Signed by {signer}: {names}" for signer, names in signers.items()]
+
+
+def _shared(rows: list[Row], fact: Callable[[Row], str]) -> dict[str, str]:
+    """Each answer with the stages that have it."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(fact(row), []).append(row.name)
+    return {
+        answer: ("every stage" if len(names) == len(rows) else ", ".join(names))
+        for answer, names in found.items()
+    }
+
+
+def _layers(row: Row) -> str:
+    return "all five" if len(row.enforcement) == 5 else ", ".join(row.enforcement) or "none"
 
 
 def _cells(row: Row) -> list[str]:
     could = f"{'yes' if row.could_read_raw else 'no'} / {'yes' if row.could_read_sealed else 'no'}"
-    released = "\n".join(_released(release) for release in row.releases)
-    layers = "all five" if len(row.enforcement) == 5 else ", ".join(row.enforcement) or "-"
     when = row.when[5:16].replace("T", " ")
-    return [
-        row.name,
-        row.zone,
-        could,
-        row.did_read_records,
-        str(row.passes),
-        when or "-",
-        released or "-",
-        layers,
-    ]
+    return [row.name, row.zone, could, row.did_read_records, str(row.passes), when or "-"]
 
 
 def _released(release: Mapping[str, Any]) -> str:

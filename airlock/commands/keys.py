@@ -1,4 +1,4 @@
-"""`airlock keys`: back up, restore and rotate the keys of a project."""
+"""`airlock keys`: back up, restore and rotate the keys of a project, and admit those of others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 app = typer.Typer(
-    help="Back up, restore and rotate this project's keys.\n\nExample: airlock keys backup clinic.keys",
+    help="Back up, restore and rotate this project's keys, and admit others.\n\nExample: airlock keys backup clinic.keys",
     no_args_is_help=True,
 )
 
@@ -55,6 +55,23 @@ def rotate() -> None:
     generation = key_backup.rotate(project(Path.cwd()))
     typer.echo(f"generation {generation} is in force: back up the keys again (airlock keys backup FILE)")
     typer.echo("  sealed files keep their old key until they are made again: dvc repro --force ingest")
+
+
+@app.command()
+def admit(
+    key: str = typer.Argument(help="A public key, 64 hexadecimal digits; `airlock audit` shows who signed."),
+    zone: list[str] = typer.Option(["open"], "--zone", help="What it may sign for; repeat for several."),
+) -> None:
+    """Let another machine's key sign receipts, on the owner's machine. Commit receipts/policy.json afterwards.
+
+    Example: airlock keys admit 3b6a27bcceb6a42d62a3a8d02a6f0d73653215771de243a63ac048a18b59da29
+    """
+    from airlock.evidence import policy
+    from airlock.owner.home import project
+    from airlock.owner.keys import Keyring
+
+    found = policy.admit(Path.cwd(), Keyring.load(project(Path.cwd())).signer, key.lower(), tuple(zone))
+    typer.echo(f"{len(found.admitted)} keys may sign beside the owner's: commit {policy.POLICY}")
 
 
 def _passphrase(*, confirm: bool) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from airlock.bundle.books import Total
     from airlock.bundle.verify import Options, Verdict
 
 # Columns of results that a narrow terminal does without; --json has them all.
@@ -105,6 +106,7 @@ def _document(bundle: Path, verdict: Verdict, options: Options) -> dict[str, Any
             {**asdict(one), "proven": _figure(one.proven), "claimed": _figure(one.claimed)}
             for one in verdict.results
         ],
+        "totals": [{**asdict(one), "epsilon": _figure(one.epsilon)} for one in verdict.totals],
         "hidden_ledger_entries": verdict.hidden,
         "run_again": _code(options),
         "agreements": [asdict(one) for one in verdict.agreements],
@@ -133,12 +135,26 @@ def _show(bundle: Path, verdict: Verdict, options: Options) -> None:
         console.print(_results(verdict, narrow=console.width < WIDE))
     if verdict.facts:
         console.print(f"Signed by {verdict.facts['key']}. Run again: {_code(options)}.")
+    for total in verdict.totals:
+        console.print(_total(total))
     if verdict.hidden:
-        console.print(f"{verdict.hidden} ledger entries of other populations are shown as hashes only.")
+        console.print(
+            f"{verdict.hidden} ledger entries are shown as hashes only: cannot tell whose they are; the owner says, of other "
+            "populations."
+        )
     console.print(
         "[bold red]It does not verify.[/bold red]"
         if verdict.problems
         else "[bold green]It verifies.[/bold green]"
+    )
+
+
+def _total(total: Total) -> str:
+    cap = f" of {total.cap:g}" if total.cap is not None else ""
+    releases = f"{total.releases} release{'' if total.releases == 1 else 's'}"
+    return (
+        f"In all, '{total.population}' has spent epsilon {_words(total.epsilon)}{cap} over {releases} "
+        f"({'scratch' if total.scratch else 'real'} ledger, up to the bundled head)."
     )
 
 
@@ -147,11 +163,14 @@ def _results(verdict: Verdict, *, narrow: bool) -> Any:
 
     from airlock.bundle.results import HEADINGS
 
+    again = "accuracy, run again"
+    names = {"accuracy": "accuracy, as stated"}
     shown = [index for index, heading in enumerate(HEADINGS) if not (narrow and heading in SECONDARY)]
-    table = Table(*(HEADINGS[index] for index in shown), title="Results")
+    table = Table(*(names.get(HEADINGS[index], HEADINGS[index]) for index in shown), again, title="Results")
     for one in verdict.results:
         cells = one.cells()
-        table.add_row(*(cells[index] for index in shown))
+        found = f"{one.recomputed:.4f}" if one.recomputed is not None else "not recomputed"
+        table.add_row(*(cells[index] for index in shown), found)
     return table
 
 

@@ -1,25 +1,26 @@
 """Signed receipts: what a stage could read, what it did read, what it made, and under which layers.
 
-They are git-tracked files, receipts/STAGE/DIGEST.json, signed by the runner (Ed25519). The public keys are pinned in
-receipts/runner.pub: the owner's first, and never replaced silently.
+They are git-tracked files, receipts/STAGE/DIGEST.json, signed by the runner (Ed25519) with a key that the owner's policy lets
+sign for the stage's zone (`evidence.policy`).
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from airlock.errors import KeysError
+from airlock.evidence import policy
+from airlock.evidence.policy import PINNED, POLICY, Policy
 from airlock.inside.digests import canonical_json, sha256_json
 from airlock.owner.keys import Signer, verify
 
 FOLDER = "receipts"
-PINNED = "receipts/runner.pub"
 VERSION = 1
+__all__ = ["FOLDER", "PINNED", "POLICY", "Receipt", "collect", "in_workspace", "pin", "read", "write"]
 
 
 @dataclass(frozen=True)
@@ -35,44 +36,36 @@ class Receipt:
         return str(self.body.get("stage", "?"))
 
 
-def pin(workspace: Path, public_key: bytes, *, owner: bool) -> list[str]:
-    """The keys that receipts/runner.pub names, with the runner's own.
+def pin(workspace: Path, public_key: bytes, *, owner: bool) -> str:
+    """The owner's key, which is the one that receipts/runner.pub names first, or the first one that signs here.
 
-    The first is the data owner's key and only it may sign for stages that can read records. A modeller's machine,
-    which has released data only, adds its own key below.
+    Only it may sign for stages that can read records. A modeller's machine, which has released data only, signs with a key of
+    its own, which the owner admits (`airlock keys admit`).
 
     Raises:
         KeysError: a stage that reads records would be signed by another key than the pinned one.
     """
-    path, line = workspace / PINNED, public_key.hex()
-    known = path.read_text().split() if path.exists() else []
-    if owner and known and known[0] != line:
+    known, line = policy.of_workspace(workspace).owner, public_key.hex()
+    if owner and known and known != line:
         raise KeysError(
             f"{PINNED} names another owner's key: restore that project's keys (airlock keys restore FILE), "
             f"or remove receipts/ and data/handles/ to start a history of your own"
         )
-    return known if line in known else [*known, line]
+    return known or line
 
 
 def write(workspace: Path, body: Mapping[str, Any], signer: Signer, *, archive: Path | None = None) -> Path:
-    """Sign `body` and put it under receipts/STAGE/, a copy into `archive`, and the key into receipts/runner.pub."""
+    """Sign `body` and put it under receipts/STAGE/, and a copy into `archive`."""
     document = {"version": VERSION, "key": signer.public_key.hex(), **body}
     signed = {"body": document, "signature": signer.sign(canonical_json(document)).hex()}
     text = json.dumps(signed, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     name = f"{body['stage']}/{sha256_json(document)[:16]}.json"
-    keys = pin(workspace, signer.public_key, owner=body["zone"] != "open")
-    _put(workspace / PINNED, "".join(key + "\n" for key in keys))
+    owner = pin(workspace, signer.public_key, owner=body["zone"] != "open")
+    if not (workspace / PINNED).exists():
+        policy.put(workspace / PINNED, owner + "\n")
     if archive:
-        _put(archive / name, text)
-    return _put(workspace / FOLDER / name, text)
-
-
-def _put(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)
-    return path
+        policy.put(archive / name, text)
+    return policy.put(workspace / FOLDER / name, text)
 
 
 def collect(workspace: Path, archive: Path, wanted: Callable[[Receipt], bool]) -> list[Path]:
@@ -80,34 +73,31 @@ def collect(workspace: Path, archive: Path, wanted: Callable[[Receipt], bool]) -
 
     A queued experiment runs in a copy of the workspace, and DVC brings home its dvc.lock but not its new files.
     """
-    pinned = workspace / PINNED
-    keys = pinned.read_text().split() if pinned.exists() else []
+    signers = policy.of_workspace(workspace)
     brought = []
     for file in sorted(archive.glob("*/*.json")):
         name = f"{file.parent.name}/{file.name}"
         if not (workspace / FOLDER / name).exists() and wanted(
-            _read_one(f"{FOLDER}/{name}", file.read_text(), keys)
+            _read_one(f"{FOLDER}/{name}", file.read_text(), signers)
         ):
-            brought.append(_put(workspace / FOLDER / name, file.read_text()))
+            brought.append(policy.put(workspace / FOLDER / name, file.read_text()))
     return brought
 
 
-def read(files: Iterable[tuple[str, str]], pinned: str) -> list[Receipt]:
-    """Check each (path, text) against the pinned keys; what cannot be believed is returned with its problem."""
-    return [_read_one(path, text, pinned.split()) for path, text in files]
+def read(files: Iterable[tuple[str, str]], signers: Policy) -> list[Receipt]:
+    """Check each (path, text) against the owner's policy; what cannot be believed is returned with its problem."""
+    return [_read_one(path, text, signers) for path, text in files]
 
 
-def _read_one(path: str, text: str, pinned: list[str]) -> Receipt:
+def _read_one(path: str, text: str, signers: Policy) -> Receipt:
     try:
         document = json.loads(text)
         body, signature = document["body"], bytes.fromhex(document["signature"])
-        key, zone, stage = str(body["key"]), body["zone"], body["stage"]
-    except (ValueError, KeyError, TypeError):
+        key, zone, stage = str(body["key"]), str(body["zone"]), body["stage"]
+    except (ValueError, KeyError, TypeError, RecursionError):
         return Receipt(path, {}, "is not a receipt: it was cut or edited")
-    if key not in pinned:
-        return Receipt(path, body, f"is signed by a key that {PINNED} does not name")
-    if zone != "open" and key != pinned[0]:
-        return Receipt(path, body, "is of a stage that reads records, but not signed by the owner's key")
+    if objection := signers.objection(key, zone):
+        return Receipt(path, body, objection)
     if not verify(bytes.fromhex(key), canonical_json(body), signature):
         return Receipt(path, body, "has a wrong signature: it was edited")
     if Path(path).stem != sha256_json(body)[:16] or Path(path).parent.name != stage:
@@ -117,7 +107,6 @@ def _read_one(path: str, text: str, pinned: list[str]) -> Receipt:
 
 def in_workspace(workspace: Path) -> list[Receipt]:
     """All receipts of the working tree."""
-    pinned = workspace / PINNED
     files = sorted((workspace / FOLDER).glob("*/*.json"))
     texts = [(file.relative_to(workspace).as_posix(), file.read_text()) for file in files]
-    return read(texts, pinned.read_text() if pinned.exists() else "")
+    return read(texts, policy.of_workspace(workspace))

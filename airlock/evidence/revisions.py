@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import posixpath
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 from airlock.errors import BoundaryError, InputError
 from airlock.evidence import zones
+from airlock.inside.digests import sha256_listing, sha256_path
 
 INNARDS = (".git", ".dvc/cache", ".dvc/tmp")
 # Sections of DVC's settings that load other parameters, plugins or machines.
@@ -23,16 +26,32 @@ class Tree(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def compiled(self) -> bool:
+        """Whether compiled files count: everywhere but where Python is at work and leaves them beside code."""
+
     def text(self, path: str) -> str | None: ...
     def files(self, folder: str) -> list[str]: ...
+    def digest(self, path: str) -> str | None:
+        """SHA-256 of a file or folder as receipts have it; None where it is not there, or not known."""
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """The files as they lie on disk, tracked or not; only the innards of git and DVC are left out."""
+    """The files as they lie on disk, tracked or not; only the innards of git and DVC are left out.
+
+    Where Python is at work, `compiled` files stand beside code; nowhere else is there a reason for them.
+    """
 
     root: Path
     name: str = "workspace"
+    compiled: bool = False
+
+    def digest(self, path: str) -> str | None:
+        place = self.root / path
+        if not os.path.lexists(place):
+            return None
+        return sha256_path(place, compiled=self.compiled or not zones.is_code(path))
 
     def text(self, path: str) -> str | None:
         file = self.root / path
@@ -58,10 +77,42 @@ class Commit:
 
     root: Path
     name: str
+    compiled: bool = True
 
     def _git(self, *arguments: str) -> bytes | None:
         done = subprocess.run(["git", *arguments], cwd=self.root, capture_output=True, check=False)
         return done.stdout if done.returncode == 0 else None
+
+    @cached_property
+    def _blobs(self) -> dict[str, tuple[str, str]]:
+        """Mode and object of every file."""
+        listed = self._git("ls-tree", "-z", "-r", self.name) or b""
+        entries = (os.fsdecode(line).split("\t", 1) for line in listed.split(b"\0") if line)
+        return {path: (words.split()[0], words.split()[2]) for words, path in entries}
+
+    def digest(self, path: str) -> str | None:
+        found = {
+            name: blob for name, blob in self._blobs.items() if name == path or name.startswith(path + "/")
+        }
+        if not found:
+            return None  # an out: git does not have its bytes
+        hashes = dict(zip(found, self._hashes([blob for _, blob in found.values()]), strict=True))
+        if path in hashes:
+            return hashes[path]
+        return sha256_listing({name[len(path) + 1 :]: digest for name, digest in hashes.items()})
+
+    def _hashes(self, blobs: list[str]) -> Iterator[str]:
+        """SHA-256 of objects."""
+        asked = "".join(f"{blob}\n" for blob in blobs).encode()
+        done = subprocess.run(
+            ["git", "cat-file", "--batch"], cwd=self.root, input=asked, capture_output=True, check=True
+        )
+        place = 0
+        for _ in blobs:
+            end = done.stdout.index(b"\n", place)
+            after = end + 1 + int(done.stdout[place:end].split()[2])
+            yield hashlib.sha256(done.stdout[end + 1 : after]).hexdigest()
+            place = after + 1
 
     def text(self, path: str) -> str | None:
         found = self._git("show", f"{self.name}:{path}")

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airlock.evidence.zones import RECORDS
+from airlock.evidence.zones import RECORDS, is_code
 from airlock.inside.digests import md5_path, sha256_path
+from airlock.run.code import STAGES, TOOL
 from airlock.run.machine import platform_facts
 from airlock.wall.layers import LEFT_OPEN, MINIMUM, Layer
 
@@ -27,12 +28,12 @@ def describe(run: Run) -> dict[str, Any]:
         "when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ"),
         "could_read": could,
         "did_read": did_read(run),
-        "deps": {dep: _hashes(workspace / dep) for dep in stage.deps},
-        "outs": {out: _hashes(workspace / out) for out in stage.outs},
+        "deps": {dep: _hashes(workspace, dep) for dep in stage.deps},
+        "outs": {out: _hashes(workspace, out) for out in stage.outs},
         "raw": run.fingerprints,
         "params": sha256_path(workspace / "params.yaml"),
         "dvc_yaml": sha256_path(workspace / "dvc.yaml"),
-        "code": {"commit": _commit(workspace), "stages": sha256_path(workspace / "stages")},
+        "code": _code(run),
         "platform": platform_facts(),
         "enforcement": {
             "asked": run.params.boundary.enforcement,
@@ -76,8 +77,29 @@ def _inside(path: str, folders: list[str]) -> bool:
     return any(path == folder or path.startswith(folder + "/") for folder in folders)
 
 
-def _hashes(path: Path) -> dict[str, str]:
-    return {"sha256": sha256_path(path), "md5": md5_path(path)}
+def _hashes(workspace: Path, path: str) -> dict[str, str]:
+    place, compiled = workspace / path, not is_code(path)
+    return {"sha256": sha256_path(place, compiled=compiled), "md5": md5_path(place, compiled=compiled)}
+
+
+def _code(run: Run) -> dict[str, Any]:
+    """What ran: the stages of the workspace, and of the tool what is installed, which may differ from what is declared."""
+    declared = [dep for dep in run.stage.deps if dep.split("/")[0] == TOOL.name]
+    return {
+        "commit": _commit(run.workspace),
+        "stages": sha256_path(run.workspace / STAGES, compiled=False),
+        "module": run.code.module_of(run.stage.name, run.stage.module),
+        "default": run.code.modules.get(run.stage.name),
+        "differs": [dep for dep in declared if not _installed(run.workspace, dep)],
+    }
+
+
+def _installed(workspace: Path, dep: str) -> bool:
+    """Whether the installed tool has the same there as the workspace."""
+    ours, theirs = workspace / dep, TOOL.parent / dep
+    return ours == theirs or (
+        theirs.exists() and sha256_path(ours, compiled=False) == sha256_path(theirs, compiled=False)
+    )
 
 
 def _release(order: Any, workspace: Path) -> Mapping[str, Any]:

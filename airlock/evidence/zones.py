@@ -96,6 +96,11 @@ class Graph:
         return "open"
 
 
+def is_code(path: str) -> bool:
+    """Whether Python may have put compiled files beside what is there."""
+    return path.split("/")[0] in ("airlock", "stages")
+
+
 def overlaps(left: str, right: str) -> bool:
     """Whether one path is the other, or lies inside it."""
     return (

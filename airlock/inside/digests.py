@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 CHUNK = 1 << 20
+COMPILED = "__pycache__"
+"""Beside code it is not counted, and so not shown to a stage (run/paths.py)."""
 
 
 def canonical_json(document: Any) -> bytes:
@@ -23,24 +26,40 @@ def sha256_json(document: Any) -> str:
     return hashlib.sha256(canonical_json(document)).hexdigest()
 
 
-def walk(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Every file below `folder` with its POSIX path relative to it, sorted."""
-    files = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    yield from sorted((path.relative_to(folder).as_posix(), path) for path in files)
+def walk(folder: Path, *, compiled: bool = True) -> Iterator[tuple[str, Path]]:
+    """Every file below `folder` with its POSIX path relative to it, sorted. No name is skipped, and no link is followed.
+
+    Args:
+        folder: where.
+        compiled: with False, without what Python puts beside its source: no stage is shown it, and no commit has it.
+    """
+    for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*")):
+        if (path.is_symlink() or path.is_file()) and (compiled or COMPILED not in name.split("/")):
+            yield name, path
 
 
-def sha256_path(path: Path) -> str:
+def sha256_path(path: Path, *, compiled: bool = True) -> str:
     """SHA-256 of a file, or of a folder's sorted list of (relative path, SHA-256)."""
     if path.is_dir():
-        return sha256_json([[name, _digest(file, "sha256")] for name, file in walk(path)])
+        return sha256_listing({name: _digest(file, "sha256") for name, file in walk(path, compiled=compiled)})
     return _digest(path, "sha256")
 
 
-def md5_path(path: Path) -> str:
+def sha256_listing(digests: Mapping[str, str]) -> str:
+    """The SHA-256 of a folder, from those of its files by relative path."""
+    return sha256_json([[name, digests[name]] for name in sorted(digests)])
+
+
+def md5_path(path: Path, *, compiled: bool = True) -> str:
     """The hash that DVC writes into dvc.lock, so that receipts can be compared with it. Not a security property."""
     if not path.is_dir():
         return _digest(path, "md5")
-    entries = [{"md5": _digest(file, "md5"), "relpath": name} for name, file in walk(path)]
+    return md5_listing({name: _digest(file, "md5") for name, file in walk(path, compiled=compiled)})
+
+
+def md5_listing(digests: Mapping[str, str]) -> str:
+    """The MD5 that DVC gives a folder, from those of its files by relative path."""
+    entries = [{"md5": digests[name], "relpath": name} for name in sorted(digests)]
     return (
         hashlib.md5(json.dumps(entries, sort_keys=True).encode(), usedforsecurity=False).hexdigest() + ".dir"
     )
@@ -48,6 +67,9 @@ def md5_path(path: Path) -> str:
 
 def _digest(path: Path, algorithm: str) -> str:
     digest = hashlib.new(algorithm, usedforsecurity=algorithm != "md5")
+    if path.is_symlink():  # what it names, never what is there
+        digest.update(b"link:" + os.fsencode(os.readlink(path)))
+        return digest.hexdigest()
     with path.open("rb") as file:
         while block := file.read(CHUNK):
             digest.update(block)

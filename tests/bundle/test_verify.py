@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from safetensors.numpy import load_file, save_file
 
-from airlock.bundle import container, index
+from airlock.bundle import check, container, index, rerun
+from airlock.bundle.contents import Contents
 from airlock.bundle.verify import Options, verify
 from airlock.errors import InputError, KeysError
 from airlock.owner.home import project
 from airlock.owner.keys import Keyring
+from airlock.run.machine import platform_facts
 from tests.bundle.conftest import Submission
 from tests.support import forgery
 from tests.support.forgery import Edit, edit_json, edit_text, forge
@@ -44,12 +50,19 @@ def test_it_holds_on_a_clean_machine(submission: Submission, tmp_path: Path) -> 
     released = {one["out"]: one for one in answer["guarantees"]}["data/released/release"]
     assert 0.999 < released["recomputed"] <= released["stated"]["epsilon"] <= 1.0
     assert "the code in the bundle" in answer["run_again"]
+    (row,) = answer["results"]
+    assert row["recomputed"] == row["accuracy"] > 0.8
+    (total,) = answer["totals"]
+    assert (total["population"], total["releases"], total["cap"]) == ("wdbc", 1, 10.0)
+    assert total["epsilon"] == pytest.approx(released["recomputed"], rel=1e-6)
     assert list((tmp_path / "home").iterdir()) == [], "it left something behind"
 
 
 def test_quick_runs_nothing_and_the_table_says_so(submission: Submission, tmp_path: Path) -> None:
     code, out, _ = clean(submission, tmp_path / "home", "verify", str(submission.bundle), "--quick")
     assert code == 0 and "It verifies." in out and "no stage (--quick)" in out and "train again" not in out
+    assert "not recomputed" in out, "a figure that was not computed again is shown as if it had been"
+    assert "In all, 'wdbc' has spent epsilon 1 of 10 over 1 release" in " ".join(out.split())
 
 
 def test_one_flipped_byte_in_any_member_is_named(submission: Submission, tmp_path: Path) -> None:
@@ -167,6 +180,94 @@ def test_a_bundle_of_nonsense_is_refused_without_a_traceback(submission: Submiss
         assert verify(forged, QUICK).problems, number
 
 
+def invent_a_figure(folder: Path) -> None:
+    """Drop two stages from the books, and write what one likes in their place."""
+    document = yaml.safe_load((folder / "dvc.lock").read_text())
+    for name in ("evaluate", "report"):
+        del document["stages"][name]
+        shutil.rmtree(folder / "receipts" / name)
+        (folder / f"attestations/{name}.dsse.json").unlink()
+    (folder / "dvc.lock").write_text(yaml.safe_dump(document))
+    edit_json("data/metrics/evaluate.json", lambda document: document.update(accuracy=1.0))(folder)
+
+
+def test_an_invented_figure_is_found(submission: Submission, tmp_path: Path) -> None:
+    forged = forge(submission.bundle, tmp_path / "forged.zip", submission.signer, invent_a_figure, deep=True)
+    problems = verify(forged, QUICK).problems
+    assert problems == [
+        f"cannot tell how stage '{name}' was run: dvc.lock has no entry for it, but '{out}' is there; "
+        "restore dvc.lock from git, or run `dvc repro` and commit"
+        for name, out in (("evaluate", "data/metrics/evaluate.json"), ("report", "data/report"))
+    ]
+    contents = Contents(tmp_path / "forged")
+    others = [name for name in check.CHECKS if name not in ("boundary", "outs")]
+    assert not [line for name in others for line in check.CHECKS[name][0](contents)], (
+        "another step finds it too"
+    )
+    assert "'data/metrics/evaluate.json' is in the bundle, and no signed receipt" in "".join(
+        check.complete(contents)
+    )
+
+
+def test_a_replaced_page_is_found_although_another_machine_is_claimed(
+    submission: Submission, tmp_path: Path
+) -> None:
+    container.unpack(submission.bundle, tmp_path)
+    page = tmp_path / "data/report"
+    text = (page / "report.html").read_text()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "report.html").write_text(text.replace("</h1>", " is the best</h1>", 1))
+    assert rerun._page(other, page, alike=False) == rerun._page(other, page, alike=True) == rerun.DIFFERENT
+    (other / "report.html").write_text(re.sub(r"0\.9[0-9]+", "0.9123", text))
+    assert rerun._page(other, page, alike=False) == rerun.FIGURES
+    assert rerun._page(other, page, alike=True) == rerun.DIFFERENT
+    assert rerun._page(page, page, alike=False) == rerun.PAGE
+    (other / "report.html").unlink()
+    assert rerun._page(other, page, alike=False) == rerun.DIFFERENT
+    here = platform_facts()
+    assert rerun._machine(here, here) == "" and "K5" in rerun._machine({**here, "processor": "K5"}, here)
+
+
+def deep_json() -> str:
+    return "[" * 200_000
+
+
+BOMB = "a: &a [x, x]\n" + "".join(
+    f"{n}: &{n} [*{p}, *{p}]\n" for p, n in zip("abcdefgh", "bcdefghi", strict=True)
+)
+ENDLESS: dict[str, Edit] = {
+    "a YAML bomb": lambda folder: (folder / "params.yaml").write_text(BOMB) and None,
+    "a bomb in the lock": lambda folder: (folder / "dvc.lock").write_text(BOMB) and None,
+    "a bomb in a schema": lambda folder: (folder / "data/schemas/wdbc.yaml").write_text(BOMB) and None,
+    "a deep receipt": lambda folder: (
+        next(folder.glob("receipts/train/*.json")).write_text(deep_json()) and None
+    ),
+    "a deep ledger": lambda folder: (folder / "ledger/scratch.json").write_text(deep_json()) and None,
+    "an endless line": lambda folder: (
+        (folder / "params.yaml").write_text("dataset: " + "x" * 3_000_000) and None
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_what_grows_deep_or_never_ends_is_refused_at_once(
+    submission: Submission, tmp_path: Path, name: str
+) -> None:
+    forged = forge(submission.bundle, tmp_path / "forged.zip", submission.signer, ENDLESS[name])
+    start = time.monotonic()
+    assert verify(forged, QUICK).problems
+    assert time.monotonic() - start < 20
+
+
+@pytest.mark.parametrize("member", ["a/" * 200 + "b", "a" * 600, "a/" * 1500 + "b"])
+def test_a_deep_folder_is_refused_before_it_is_made(tmp_path: Path, member: str) -> None:
+    with zipfile.ZipFile(tmp_path / "deep.zip", "w") as archive:
+        archive.writestr(member, "")
+    (problem,) = verify(tmp_path / "deep.zip", QUICK).problems
+    assert "list of files was changed" in problem
+
+
 def test_a_model_that_does_not_follow_from_the_release_is_found(
     submission: Submission, tmp_path: Path
 ) -> None:
@@ -188,6 +289,7 @@ def test_code_in_a_bundle_runs_behind_the_wall_only(submission: Submission, tmp_
         tmp_path / "forged.zip",
         submission.signer,
         lambda folder: _append(folder / "stages/__init__.py", code),
+        deep=True,
     )
     _, out, err = clean(submission, tmp_path / "home", "verify", str(forged), "--json")
     assert "imported" in err, "the code of the bundle was not run at all"

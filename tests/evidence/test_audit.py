@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+from airlock.evidence import receipts
+from airlock.evidence.audit import audit as evidence_audit
+from airlock.owner.home import Project
+from airlock.owner.keys import signer
 from tests.conftest import Workspace
 
 
@@ -112,6 +117,52 @@ def test_the_boundary_as_a_graph(finished: Workspace) -> None:
 def test_the_table_is_for_people(finished: Workspace) -> None:
     text = finished.run("airlock", "audit").stdout
     assert "The boundary holds." in text and "all five" in text
+
+
+def test_the_table_fits_into_eighty_columns(finished: Workspace) -> None:
+    text = finished.run("airlock", "audit", environment={"COLUMNS": "80"}).stdout
+    table = text[: text.index("Layers of")]
+    assert all(f"{name} " in table for name in ("ingest", "evaluate-private", "sensitive", "release"))
+    assert "…" not in text and max(map(len, table.splitlines())) <= 80
+
+
+def test_the_owner_is_shown_compared_and_can_be_asked_for(finished: Workspace) -> None:
+    owner = audit(finished)[1]["owner"]
+    assert f"Signed by {owner} (the owner): every stage" in finished.run("airlock", "audit").stdout
+    assert audit(finished, "--key", owner)[0] == 0
+    code, answer = audit(finished, "--key", "0" * 64)
+    assert code == 1 and owner in answer["problems"][0]
+
+
+def test_receipts_that_a_stranger_signed_anew_are_found(finished: Workspace, tmp_path: Path) -> None:
+    """Everything agrees with itself, and only the owner's own machine, or one who knows the key, can tell."""
+    stranger = signer(Project("stranger", tmp_path / "stranger"))
+    (finished.root / "receipts/runner.pub").unlink()
+    for file in sorted((finished.root / "receipts").glob("*/*.json")):
+        body = json.loads(file.read_text())["body"]
+        file.unlink()
+        kept = {name: value for name, value in body.items() if name not in ("version", "key")}
+        receipts.write(finished.root, kept, stranger)
+    assert evidence_audit(finished.root).problems == (), "the forgery has a flaw of its own"
+    code, answer = audit(finished)
+    assert code == 1 and "which is not this machine's" in answer["problems"][0]
+
+
+def test_a_modellers_key_is_believed_once_the_owner_admits_it(finished: Workspace, tmp_path: Path) -> None:
+    elsewhere = {"AIRLOCK_HOME": str(tmp_path / "modeller")}
+    finished.run("dvc", "repro", "-f", "-s", "evaluate", environment=elsewhere)
+    code, answer = audit(finished)
+    (line,) = [line for line in answer["problems"] if "has not admitted" in line]
+    assert code == 1 and "airlock keys admit" in line
+    key = line.split("`")[1].split()[-1]
+    refused = finished.run("airlock", "keys", "admit", key, check=False, environment=elsewhere)
+    assert refused.returncode == 2 and "key" in refused.stderr
+
+    (finished.root / "receipts/runner.pub").open("a").write(key + "\n")  # as a stranger would
+    assert audit(finished)[0] == 1
+    finished.run("airlock", "keys", "admit", key)
+    code, answer = audit(finished)
+    assert code == 0 and rows(answer)["evaluate"]["signer"] == key, answer["problems"]
 
 
 def test_receipts_of_a_vanished_workspace_come_home(finished: Workspace) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from airlock.errors import KeysError
-from airlock.evidence import receipts
+from airlock.errors import InputError, KeysError
+from airlock.evidence import policy, receipts
+from airlock.inside.digests import canonical_json
 from airlock.owner.home import Project
 from airlock.owner.keys import Signer, signer
 
@@ -51,21 +52,36 @@ def test_a_renamed_receipt_is_not(work: Path, owner: Signer) -> None:
     assert "moved or renamed" in receipts.in_workspace(work)[-1].problem
 
 
-def test_an_unknown_key_is_not(work: Path, tmp_path: Path) -> None:
-    before = (work / receipts.PINNED).read_text()
-    receipts.write(work, BODY, make_signer(tmp_path / "stranger"))
-    (work / receipts.PINNED).write_text(before)
-    assert "does not name" in receipts.in_workspace(work)[-1].problem
+def test_a_key_that_a_stranger_adds_is_not(work: Path, tmp_path: Path) -> None:
+    stranger = make_signer(tmp_path / "stranger")
+    receipts.write(work, BODY, stranger)
+    key = stranger.public_key.hex()
+    assert "has not admitted" in receipts.in_workspace(work)[-1].problem
+    (work / receipts.PINNED).open("a").write(key + "\n")
+    assert key in (work / receipts.PINNED).read_text().split(), "this was all that it took"
+    assert "has not admitted" in receipts.in_workspace(work)[-1].problem
+    with pytest.raises(KeysError, match="only the owner"):
+        policy.admit(work, stranger, key)
+    body = {"version": 1, "owner": policy.of_workspace(work).owner, "admitted": {key: ["open"]}}
+    forged = {"body": body, "signature": stranger.sign(canonical_json(body)).hex()}
+    (work / receipts.POLICY).write_text(json.dumps(forged))
+    assert "not signed by the owner's key" in policy.of_workspace(work).problem
+    assert "has not admitted" in receipts.in_workspace(work)[-1].problem
 
 
-def test_a_modeller_signs_for_open_stages_only(work: Path, tmp_path: Path) -> None:
+def test_an_admitted_key_signs_for_its_zones_only(work: Path, tmp_path: Path, owner: Signer) -> None:
     modeller = make_signer(tmp_path / "modeller")
     receipts.write(work, BODY, modeller)
+    policy.admit(work, owner, modeller.public_key.hex())
     forged = receipts.write(tmp_path / "elsewhere", {**BODY, "stage": "release", "zone": "release"}, modeller)
     (work / "receipts/release").mkdir()
     forged.rename(work / "receipts/release" / forged.name)
     problems = {receipt.stage: receipt.problem for receipt in receipts.in_workspace(work)}
-    assert problems["ingest"] == problems["train"] == "" and "owner's key" in problems["release"]
+    assert problems["ingest"] == problems["train"] == "" and "may not sign for" in problems["release"]
+    with pytest.raises(InputError, match="not a public key"):
+        policy.admit(work, owner, "me")
+    with pytest.raises(InputError, match="no zone"):
+        policy.admit(work, owner, modeller.public_key.hex(), ("everything",))
 
 
 def test_another_owner_is_refused_and_told_what_to_do(work: Path, tmp_path: Path) -> None:
@@ -79,4 +95,4 @@ def test_another_owner_is_refused_and_told_what_to_do(work: Path, tmp_path: Path
     "text", ["", "{", "[]", json.dumps({"body": {}}), json.dumps({"body": {"stage": "x"}, "signature": "zz"})]
 )
 def test_garbage_is_reported_not_raised(text: str) -> None:
-    assert receipts.read([("receipts/train/x.json", text)], "00")[0].problem
+    assert receipts.read([("receipts/train/x.json", text)], policy.Policy("00"))[0].problem

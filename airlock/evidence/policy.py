@@ -1,0 +1,102 @@
+"""Who may sign what: the owner's key signs for every zone, and another one only for what the owner has admitted it to.
+
+receipts/runner.pub names the owner's key, in its first line. receipts/policy.json lists admitted keys and is signed by the owner's:
+a line that a stranger adds to either of them admits nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from airlock.errors import InputError, KeysError
+from airlock.evidence.zones import ZONES
+from airlock.inside.digests import canonical_json
+from airlock.owner.keys import Signer, verify
+
+PINNED = "receipts/runner.pub"
+POLICY = "receipts/policy.json"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The owner's key, and the zones that each admitted key may sign for. `problem` says why the list is not believed."""
+
+    owner: str = ""
+    admitted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    problem: str = ""
+
+    def objection(self, key: str, zone: str) -> str:
+        """Why a receipt of `zone` may not be signed by `key`, or nothing."""
+        if key == self.owner or zone in self.admitted.get(key, ()):
+            return ""
+        if key in self.admitted or zone != "open":
+            return f"is of a stage in zone {zone}, which the key {key[:16]} may not sign for: only the owner's may"
+        return f"is signed by a key that the owner has not admitted: run `airlock keys admit {key}` on the owner's machine"
+
+
+def read(pinned: str | None, policy: str | None) -> Policy:
+    """What the two files say; without the second one, nobody but the owner is admitted."""
+    owner = ((pinned or "").split() or [""])[0]
+    if not policy:
+        return Policy(owner)
+    try:
+        document = json.loads(policy)
+        body, signature = document["body"], bytes.fromhex(document["signature"])
+        admitted = {str(key): tuple(map(str, zones)) for key, zones in body["admitted"].items()}
+        signed = body["owner"] == owner and verify(bytes.fromhex(owner), canonical_json(body), signature)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return Policy(owner, problem=f"{POLICY} is not a list of admitted keys: it was cut or edited")
+    if not signed:
+        return Policy(owner, problem=f"{POLICY} is not signed by the owner's key: nobody is admitted by it")
+    return Policy(owner, admitted)
+
+
+def of_workspace(workspace: Path) -> Policy:
+    """The policy of the working tree."""
+    texts = [
+        path.read_text() if path.is_file() else None for path in (workspace / PINNED, workspace / POLICY)
+    ]
+    return read(*texts)
+
+
+def admit(workspace: Path, signer: Signer, key: str, zones: tuple[str, ...] = ("open",)) -> Policy:
+    """Let another key sign receipts of these zones.
+
+    Raises:
+        KeysError: this is not the owner's machine.
+        InputError: that is not a public key, or not a zone.
+    """
+    present = of_workspace(workspace)
+    if present.owner != signer.public_key.hex():
+        raise KeysError(f"only the owner can admit a key: the key here is not the first in {PINNED}")
+    if len(key) != 64 or not set(key) <= set("0123456789abcdef"):
+        raise InputError(
+            f"'{key}' is not a public key: it has 64 hexadecimal digits, and `airlock audit` shows it"
+        )
+    if not set(zones) <= set(ZONES):
+        raise InputError(
+            f"there is no zone '{', '.join(set(zones) - set(ZONES))}': choose from {', '.join(ZONES)}"
+        )
+    body: dict[str, Any] = {
+        "version": VERSION,
+        "owner": present.owner,
+        "admitted": {**present.admitted, key: sorted(zones)},
+    }
+    document = {"body": body, "signature": signer.sign(canonical_json(body)).hex()}
+    put(workspace / POLICY, json.dumps(document, indent=1, sort_keys=True) + "\n")
+    return of_workspace(workspace)
+
+
+def put(path: Path, text: str) -> Path:
+    """Write a file, all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text)
+    os.replace(temporary, path)
+    return path
