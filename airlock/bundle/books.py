@@ -63,8 +63,8 @@ def totals_of(contents: Contents) -> list[Total]:
 def ledger_problems(contents: Contents) -> Iterator[str]:
     """What is wrong with the books, one line each."""
     heads: dict[bool, list[tuple[int | None, str]]] = {}
-    for receipt in contents.witnesses.values():
-        if entry := receipt.body.get("ledger"):
+    for receipt in contents.evidence.receipts:
+        if not receipt.problem and (entry := receipt.body.get("ledger")):
             heads.setdefault(bool(entry["scratch"]), []).append((int(entry["sequence"]), str(entry["head"])))
     for scratch, signed in heads.items():
         if scratch not in contents.extracts:
