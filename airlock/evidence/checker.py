@@ -52,6 +52,16 @@ class Evidence:
         ]
         return receipts.read([(path, self.tree.text(path) or "") for path in files], self.policy)
 
+    @cached_property
+    def _digests(self) -> dict[str, str | None]:
+        return {}
+
+    def digest(self, path: str) -> str | None:
+        """SHA-256 of what is there, taken once; None where nothing is."""
+        if path not in self._digests:
+            self._digests[path] = self.tree.digest(path)
+        return self._digests[path]
+
     def matching(self, stage: str) -> list[Receipt]:
         """Believable receipts of a stage with the very hashes that dvc.lock names, oldest first."""
         found = matching(stage, self.lock.get(stage), self.receipts)
@@ -102,7 +112,7 @@ def _compiled(tree: Tree) -> Iterator[str]:
 def _not_locked(stage: zones.Stage, evidence: Evidence) -> Iterator[str]:
     """A stage that was never run leaves nothing behind: neither receipts nor outs."""
     traces = [receipt.path for receipt in evidence.receipts if receipt.stage == stage.name]
-    traces += [f"'{out}'" for out in stage.outs if evidence.tree.digest(out) is not None]
+    traces += [f"'{out}'" for out in stage.outs if evidence.digest(out) is not None]
     if traces:
         yield (
             f"cannot tell how stage '{stage.name}' was run: dvc.lock has no entry for it, but {traces[0]} is there; "
@@ -149,7 +159,7 @@ def _used(witness: Receipt, evidence: Evidence) -> Iterator[str]:
             if maker.body["outs"][dep]["sha256"] != found["sha256"]:
                 yield f"stage '{witness.stage}' used another '{dep}' than stage '{maker.stage}' made: {AGAIN}"
             continue
-        here = evidence.tree.digest(dep)
+        here = evidence.digest(dep)
         if here is None:
             yield f"cannot tell what stage '{witness.stage}' used: '{dep}' is not here; {AGAIN}"
         elif here != found["sha256"]:
@@ -159,7 +169,7 @@ def _used(witness: Receipt, evidence: Evidence) -> Iterator[str]:
 def _made(witness: Receipt, evidence: Evidence) -> Iterator[str]:
     """What is here of its outs is what a stage made; what is not here (sealed, or not pulled) cannot be used either."""
     for out, found in witness.body["outs"].items():
-        if evidence.tree.digest(out) not in (None, found["sha256"]):
+        if evidence.digest(out) not in (None, found["sha256"]):
             yield f"'{out}' is not what stage '{witness.stage}' made: run `dvc checkout --force {out}`"
 
 

@@ -84,22 +84,20 @@ class Commit:
         return done.stdout if done.returncode == 0 else None
 
     @cached_property
-    def _blobs(self) -> dict[str, tuple[str, str]]:
-        """Mode and object of every file."""
-        listed = self._git("ls-tree", "-z", "-r", self.name) or b""
-        entries = (os.fsdecode(line).split("\t", 1) for line in listed.split(b"\0") if line)
-        return {path: (words.split()[0], words.split()[2]) for words, path in entries}
+    def _digests(self) -> dict[str, str]:
+        """SHA-256 of every file that a stage can declare."""
+        listed = self._git("ls-tree", "-z", "-r", self.name, "--", *zones.SOURCES) or b""
+        entries = [os.fsdecode(line).split("\t", 1) for line in listed.split(b"\0") if line]
+        hashes = self._hashes([words.split()[2] for words, _ in entries])
+        return {path: digest for (_, path), digest in zip(entries, hashes, strict=True)}
 
     def digest(self, path: str) -> str | None:
-        found = {
-            name: blob for name, blob in self._blobs.items() if name == path or name.startswith(path + "/")
+        if path in self._digests:
+            return self._digests[path]
+        below = {
+            name[len(path) + 1 :]: one for name, one in self._digests.items() if name.startswith(path + "/")
         }
-        if not found:
-            return None  # an out: git does not have its bytes
-        hashes = dict(zip(found, self._hashes([blob for _, blob in found.values()]), strict=True))
-        if path in hashes:
-            return hashes[path]
-        return sha256_listing({name[len(path) + 1 :]: digest for name, digest in hashes.items()})
+        return sha256_listing(below) if below else None  # an out: git does not have its bytes
 
     def _hashes(self, blobs: list[str]) -> Iterator[str]:
         """SHA-256 of objects."""
