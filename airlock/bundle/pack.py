@@ -23,7 +23,8 @@ from airlock.evidence.revisions import Commit, Tree, graph_of, pipelines
 from airlock.owner.home import Project, project
 from airlock.owner.keys import Keyring
 from airlock.run.code import ENTRY, INSIDE, MODULES
-from airlock.run.orders import open_ledger
+from airlock.run import reconcile
+from airlock.run.reconcile import open_ledger
 
 # Code, parameters, environment lock, licence, and what is known to be wrong with the papers.
 TRACKED = (
@@ -45,6 +46,7 @@ def make(workspace: Path, output: Path, *, rev: str = "HEAD") -> dict[str, Any]:
     """
     place = project(workspace)
     keyring = Keyring.load(place)
+    reconcile.require(place, workspace)
     commit, when = resolve(workspace, rev)
     with tempfile.TemporaryDirectory(prefix="airlock-bundle-") as temporary:
         root = Path(temporary)

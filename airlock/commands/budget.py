@@ -35,16 +35,17 @@ def show(
     home, workspace = project(Path.cwd()), Path.cwd()
     console = Console(highlight=False, soft_wrap=True)
     with Console(stderr=True).status("adding up"):
-        if population:
-            ledger = budget.ledger_of(home, workspace, population)
-            found = [(ledger, [ledger.spent(population)])]
-        else:
-            books = budget.ledgers(home, workspace).values()
-            found = [(ledger, [ledger.spent(name) for name in ledger.populations()]) for ledger in books]
+        wanted = [population] if population else None
+        books = (
+            [budget.ledger_of(home, workspace, population)]
+            if population
+            else list(budget.ledgers(home, workspace).values())
+        )
+        found = [(ledger, *ledger.snapshot(wanted)) for ledger in books]
     if as_json:
-        _echo({"ledgers": [_ledger_json(ledger, spent) for ledger, spent in found]})
+        _echo({"ledgers": [_ledger_json(ledger, head, spent) for ledger, head, spent in found]})
         return
-    for ledger, accounts in found:
+    for ledger, _, accounts in found:
         _show_ledger(console, ledger, accounts)
 
 
@@ -162,6 +163,120 @@ def verify() -> None:
     typer.echo("every entry is in its place")
 
 
+@app.command()
+def recover(
+    why: str = typer.Option(..., "--why", help="What happened, kept in the ledger."),
+    who: str = typer.Option(None, "--who", help="Who decided; your login name by default."),
+    population: str = typer.Option(
+        None, "--population", help="Whose the releases are of which only a receipt is left."
+    ),
+) -> None:
+    """Charge again what a ledger put back from a backup has forgotten: from archived releases and signed receipts.
+
+    Example: airlock budget recover --why "disk failure, backup of 3 May put back"
+    """
+    import getpass
+
+    from airlock.errors import LedgerError
+    from airlock.owner.home import project
+    from airlock.run import reconcile
+
+    place = project(Path.cwd())
+    charged, unclear = reconcile.recover(
+        place, Path.cwd(), who=who or getpass.getuser(), why=why, population=population
+    )
+    for release_id in charged:
+        typer.echo(f"charged again: release {release_id[:12]}")
+    if unclear:
+        raise LedgerError(
+            f"of release {unclear[0][:12]} only a receipt is left ({len(unclear)} in all): `dvc pull` it, or say whose it is with --population"
+        )
+    if not charged:
+        typer.echo("nothing was forgotten")
+
+
+@app.command()
+def settle(
+    release: str = typer.Argument(
+        help="The reservation: its id or the beginning of it, as `budget show` lists it."
+    ),
+    lost: bool = typer.Option(
+        False, "--lost", help="Book it as lost: it stays spent and is not made any more."
+    ),
+    back: bool = typer.Option(
+        False, "--give-back", help="Undo it; only where the ledger proves that its stage never started."
+    ),
+    why: str = typer.Option(..., "--why", help="The reason, kept in the ledger."),
+    who: str = typer.Option(None, "--who", help="Who decided; your login name by default."),
+) -> None:
+    """Settle a reservation that no run takes over. To make that very release, run `dvc repro` with its parameters instead.
+
+    Example: airlock budget settle 3f2a9c01 --lost --why "cancelled study"
+    """
+    import getpass
+
+    from airlock.errors import InputError
+    from airlock.owner.home import project
+    from airlock.run import budget
+
+    if lost == back:
+        raise InputError(
+            "say --lost or --give-back; to make the release itself run `dvc repro`, which takes it over"
+        )
+    ledger, release_id = budget.reservation(project(Path.cwd()), Path.cwd(), release)
+    if lost:
+        ledger.give_up(release_id, who=who or getpass.getuser(), why=why)
+    else:
+        ledger.give_back(release_id, who=who or getpass.getuser(), why=why)
+    typer.echo(
+        f"release {release_id[:12]}: {'lost, and stays spent' if lost else 'given back, it never started'}"
+    )
+
+
+@app.command()
+def retire(
+    population: str = typer.Argument(help="Whose budget."),
+    why: str = typer.Option(..., "--why", help="The reason, kept in the ledger."),
+    who: str = typer.Option(None, "--who", help="Who decided; your login name by default."),
+) -> None:
+    """Let a population release nothing more, for ever. What was released is still replayed.
+
+    Example: airlock budget retire clinic --why "consent ended"
+    """
+    import getpass
+
+    from airlock.owner.home import project
+    from airlock.run import budget
+
+    ledger = budget.ledger_of(project(Path.cwd()), Path.cwd(), population)
+    ledger.retire(population, who=who or getpass.getuser(), why=why)
+    typer.echo(f"{population}: retired; nothing more is released")
+
+
+@app.command()
+def move(
+    url: str = typer.Argument(help="An empty database: postgresql://USER@HOST/DATABASE or sqlite:////PATH."),
+) -> None:
+    """Copy the ledger of private data into another database, entry by entry; the chain and every signed head stay right.
+
+    Example: airlock budget move postgresql://airlock@db.example.org/ledger
+    """
+    from airlock.owner.home import project
+    from airlock.run import reconcile
+
+    place = project(Path.cwd())
+    reconcile.require(place, Path.cwd())
+    count = reconcile.open_ledger(place, public=False).copy_to(url)
+    typer.echo(f"{count} entries copied and checked; from now on: export AIRLOCK_LEDGER_URL={_hidden(url)}")
+    typer.echo("put the old one aside: a release written to it after this is found as a fork, and refused")
+
+
+def _hidden(url: str) -> str:
+    from sqlalchemy.engine import make_url
+
+    return make_url(url).render_as_string(hide_password=True)
+
+
 def _show_ledger(console: Any, ledger: Ledger, accounts: list[Spent]) -> None:
     console.print(
         f"[bold]{'Scratch ledger (public data only)' if ledger.scratch else 'Ledger'}[/bold] {ledger}",
@@ -204,6 +319,10 @@ def _show_account(console: Any, spent: Spent) -> None:
     for release in spent.reserved:
         words = f"{release.release_id[:12]} ({release.mechanism}, {release.at})"
         console.print(f"    [yellow]reserved, not committed: crashed or running[/yellow] {words}")
+    if spent.reserved:
+        console.print(
+            "    run it again with its parameters, or settle it: airlock budget settle ID --lost --why TEXT"
+        )
 
 
 def _bar(spent: float, cap: float, width: int = 30) -> str:
@@ -283,15 +402,17 @@ def _words(entry: Entry) -> str:
             return f"epsilon {details['epsilon']:g} at delta {details['delta']:g}{split}{raised}, by {details['who']}: {details['why']}"
         case "reserve" | "disclosure":
             return f"{details['mechanism']}, passes {details['passes']}, {details['unit']}, {details['neighbours']}"
+        case "lost" | "return" | "retire" | "recover":
+            return f"by {details['who']}: {details['why']}"
         case "commit":
             return f"release.json {details['manifest'][:12]}"
     return ""
 
 
-def _ledger_json(ledger: Ledger, accounts: list[Spent]) -> dict[str, Any]:
+def _ledger_json(ledger: Ledger, head: dict[str, Any], accounts: list[Spent]) -> dict[str, Any]:
     from dataclasses import asdict
 
-    return {"url": str(ledger), **ledger.receipt(), "populations": [asdict(spent) for spent in accounts]}
+    return {"url": str(ledger), **head, "populations": [asdict(spent) for spent in accounts]}
 
 
 def _point_json(point: Point) -> dict[str, Any]:

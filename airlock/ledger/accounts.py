@@ -49,6 +49,8 @@ class Release:
         taken_over: how often it was run again after it was reserved.
         charge: what it takes of the box's three sums, fixed when it was reserved; None where the event alone tells (Gaussians), or
             where nobody wrote it down yet (ledgers of an older Airlock).
+        started: whether its stage was let near records; None where an older Airlock did not write that down.
+        lost: the owner gave up on it: it stays spent, and is not made any more.
     """
 
     release_id: str
@@ -64,6 +66,8 @@ class Release:
     manifest: str | None = None
     taken_over: int = 0
     charge: Mapping[str, float] | None = None
+    started: bool | None = None
+    lost: bool = False
 
     @property
     def committed(self) -> bool:
@@ -88,11 +92,12 @@ class Release:
 
 @dataclass(frozen=True)
 class Account:
-    """One population: its caps and its releases in order."""
+    """One population: its caps and its releases in order; `retired` says why it releases nothing more."""
 
     population: str
     caps: tuple[Cap, ...] = ()
     releases: tuple[Release, ...] = ()
+    retired: str | None = None
 
     @property
     def cap(self) -> Cap | None:
@@ -111,6 +116,7 @@ class Book:
 
     caps: dict[str, tuple[Cap, ...]] = field(default_factory=dict)
     releases: dict[str, Release] = field(default_factory=dict)
+    retired: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -121,7 +127,7 @@ class Book:
     def account(self, population: str) -> Account:
         """The account of a population, empty if nothing is known about it."""
         mine = tuple(release for release in self.releases.values() if release.population == population)
-        return Account(population, self.caps.get(population, ()), mine)
+        return Account(population, self.caps.get(population, ()), mine, self.retired.get(population))
 
 
 def read_book(entries: Iterable[Entry]) -> Book:
@@ -136,13 +142,18 @@ def read_book(entries: Iterable[Entry]) -> Book:
 def _add(book: Book, entry: Entry) -> str | None:
     known, details = book.releases.get(entry.release_id), entry.details
     match entry.kind:
-        case "open":
+        case "open" | "recover":
             return None
+        case "retire":
+            book.retired[entry.population] = details["why"]
         case "cap":
             seen = bool(book.account(entry.population).charged)
             book.caps[entry.population] = (
                 *book.caps.get(entry.population, ()),
-                Cap(**{**details, "seen": seen}),
+                Cap(
+                    **{name: details[name] for name in Cap.__dataclass_fields__ if name in details}
+                    | {"seen": seen}
+                ),
             )
         case "reserve" | "disclosure" if known is None:
             terms = {name: details[name] for name in TERMS}
@@ -154,7 +165,14 @@ def _add(book: Book, entry: Entry) -> str | None:
                 charged=charged,
                 at=details["at"],
                 charge=details.get("charge"),
+                started=details.get("started"),
             )
+        case "start" if known and not known.committed:
+            book.releases[entry.release_id] = replace(known, started=True)
+        case "lost" if known and not known.committed:
+            book.releases[entry.release_id] = replace(known, lost=True)
+        case "return" if known and not known.committed and known.started is False:
+            del book.releases[entry.release_id]
         case "take-over" if known and not known.committed:
             book.releases[entry.release_id] = replace(known, taken_over=known.taken_over + 1)
         case "commit" if known and not known.committed:

@@ -11,7 +11,9 @@ from typing import Any
 from airlock.inside.digests import canonical_json, sha256_json
 
 START = "0" * 64
-KINDS = ("open", "cap", "reserve", "disclosure", "take-over", "commit")
+KINDS = (
+    "open", "cap", "reserve", "disclosure", "take-over", "start", "commit", "lost", "return", "retire", "recover",
+)  # fmt: skip
 Head = tuple[int | None, str]
 
 
@@ -26,7 +28,8 @@ class Entry:
         release_id: the release it is about; empty for a cap.
         payload: canonical JSON, exactly as hashed.
         previous: hash of the entry before, `START` for the first.
-        hash: SHA-256 of all of the above.
+        hash: SHA-256 of all of the above; where the payload has a commitment, in two steps, so that an entry whose population is
+            hidden can still be followed (`commitments`).
     """
 
     sequence: int
@@ -43,11 +46,31 @@ class Entry:
         document: dict[str, Any] = json.loads(self.payload)
         return document
 
+    @property
+    def commitment(self) -> str | None:
+        """To which population it belongs, without naming it; None for the ledger's own entries and those of an older Airlock."""
+        try:
+            found = self.details.get("commitment")
+        except (ValueError, AttributeError):
+            return None  # an edited payload: its hash tells
+        return None if found is None else str(found)
+
+    def body(self) -> str:
+        """Hash of what the entry says. Its payload holds random bytes, so nobody can guess what was hashed."""
+        return sha256_json([self.kind, self.population, self.release_id, self.payload])
+
     def digest(self) -> str:
         """What `hash` must be."""
+        if self.commitment is not None:
+            return sealed_digest(self.sequence, self.commitment, self.body(), self.previous)
         return sha256_json(
             [self.sequence, self.kind, self.population, self.release_id, self.payload, self.previous]
         )
+
+
+def sealed_digest(sequence: int, commitment: str, body: str, previous: str) -> str:
+    """The hash of an entry with a commitment, from what may be shown of it to anybody."""
+    return sha256_json([sequence, commitment, body, previous])
 
 
 def link(
@@ -82,9 +105,13 @@ def problems(entries: Sequence[Entry]) -> list[str]:
 
 def lost(entries: Iterable[Entry], heads: Iterable[str | Head]) -> list[str]:
     """Heads that receipts were signed with and the ledger no longer has: it was cut or rewritten."""
+    entries = list(entries)
     places = {entry.hash: entry.sequence for entry in entries}
+    accepted = accepted_heads(entries)
     found = []
-    for head in heads:
+    for head in dict.fromkeys(heads):
+        if (head if isinstance(head, str) else head[1]) in accepted:
+            continue
         sequence, digest = (None, head) if isinstance(head, str) else head
         if digest not in places:
             where = f" of entry {sequence}" if sequence is not None else ""
@@ -96,3 +123,22 @@ def lost(entries: Iterable[Entry], heads: Iterable[str | Head]) -> list[str]:
                 f"head {digest[:12]} is entry {places[digest]} here but entry {sequence} in a receipt"
             )
     return found
+
+
+def accepted_heads(entries: Iterable[Entry]) -> set[str]:
+    """Heads of a lost part of the ledger, whose releases the owner has charged again (`airlock budget recover`)."""
+    return {head for entry in entries if entry.kind == "recover" for _, head in entry.details["heads"]}
+
+
+def forks(heads: Iterable[Head]) -> list[str]:
+    """Places that two signed heads claim: two copies of one ledger were both written to."""
+    found: dict[int, set[str]] = {}
+    for sequence, digest in heads:
+        if sequence is not None:
+            found.setdefault(sequence, set()).add(digest)
+    return [
+        f"entry {sequence} has {len(digests)} signed heads ({', '.join(sorted(each[:12] for each in digests))}): "
+        f"two copies of the ledger were written to"
+        for sequence, digests in sorted(found.items())
+        if len(digests) > 1
+    ]

@@ -15,9 +15,10 @@ from typing import Any, Literal
 from sqlalchemy import Connection
 
 from airlock.errors import BudgetRefused, InputError, LedgerError, ReleaseError
-from airlock.ledger import chain, refusals, tables, totals
+from airlock.ledger import chain, commitments, refusals, tables, totals
 from airlock.ledger.accounts import Book, Cap, Release, read_book
 from airlock.ledger.chain import Entry, Head
+from airlock.ledger.commitments import link_of
 from airlock.ledger.store import Store
 from airlock.ledger.totals import Quote, Spent
 
@@ -126,7 +127,7 @@ class Ledger:
                     raise BudgetRefused(refusals.raising(population, totals.promise(account) or cap))
                 cap = replace(cap, odometer=True)
             self._store.append(
-                connection, chain.link(entries[-1], "cap", population=population, details=cap.terms())
+                connection, link_of(entries, "cap", population=population, details=cap.terms())
             )
 
     def cap(self, population: str) -> Cap | None:
@@ -175,7 +176,7 @@ class Ledger:
             with self._store.writing() as connection:
                 entries, book = self._read(connection)
                 if known := book.releases.get(release_id):
-                    return self._resume(connection, entries[-1], known, asked)
+                    return self._resume(connection, entries, known, asked)
                 account = book.account(population)
                 if account != quote.account:
                     if patience:
@@ -185,7 +186,7 @@ class Ledger:
                 refusals.check_terms(asked, account, scratch=bool(entries[0].details["scratch"]))
                 if fits:
                     kind = "reserve" if asked.charged else "disclosure"
-                    self._write(connection, entries[-1], kind, asked, _reserved_terms(asked, quote))
+                    self._write(connection, entries, kind, asked, _reserved_terms(asked, quote))
                     return Reservation(release_id, "new", charged=asked.charged)
             break
         # Out of the transaction: the message takes further sums, and nobody should wait for them.
@@ -208,7 +209,127 @@ class Ledger:
             if known.manifest not in (None, manifest_sha256):
                 raise ReleaseError(refusals.other_bytes(known))
             if known.manifest is None:
-                self._write(connection, entries[-1], "commit", known, {"manifest": manifest_sha256})
+                self._write(connection, entries, "commit", known, {"manifest": manifest_sha256})
+
+    def start(self, release_id: str) -> None:
+        """Say that a reserved release's stage will now be let near records: from here on it cannot be given back.
+
+        Raises:
+            LedgerError: if it is not reserved (any more).
+        """
+        with self._store.writing() as connection:
+            entries, book = self._read(connection)
+            known = book.releases.get(release_id)
+            if known is None or known.lost:
+                raise LedgerError(
+                    f"release {release_id[:12]} is not reserved any more: run `dvc repro` again, which reserves it"
+                )
+            if known.started is False:
+                self._write(connection, entries, "start", known, {})
+
+    def give_up(self, release_id: str, *, who: str, why: str) -> None:
+        """Book a reservation as lost: it stays spent, and is not made any more.
+
+        Raises:
+            InputError: if it is not an open reservation.
+        """
+        with self._store.writing() as connection:
+            entries, book = self._read(connection)
+            known = _open_reservation(book, release_id)
+            self._write(connection, entries, "lost", known, {"who": who, "why": why})
+
+    def give_back(self, release_id: str, *, who: str, why: str) -> None:
+        """Undo a reservation whose stage provably never started: the chain has no `start` after it.
+
+        Raises:
+            InputError: if it is not an open reservation.
+            BudgetRefused: if its stage started, or nobody wrote down whether it did.
+        """
+        with self._store.writing() as connection:
+            entries, book = self._read(connection)
+            known = _open_reservation(book, release_id)
+            if known.started is not False:
+                raise BudgetRefused(
+                    f"release {release_id[:12]} cannot be given back: {'its stage started' if known.started else 'whether its stage started is not known'}, "
+                    f"and may have read records; make it again with `dvc repro`, or book it as lost with --lost"
+                )
+            self._write(connection, entries, "return", known, {"who": who, "why": why})
+
+    def retire(self, population: str, *, who: str, why: str) -> None:
+        """Let a population release nothing more, for ever; what is committed is still replayed."""
+        if not (who.strip() and why.strip()):
+            raise InputError("to retire a population say who decided it and why: --who, --why")
+        with self._store.writing() as connection:
+            entries, book = self._read(connection)
+            if population not in book.populations:
+                raise InputError(f"no population '{population}' in this ledger: see `airlock budget show`")
+            details = {"who": who, "why": why, "at": _now()}
+            self._store.append(connection, link_of(entries, "retire", population=population, details=details))
+
+    def recover(
+        self, found: Mapping[str, tuple[Release, str]], heads: Iterable[Head], *, who: str, why: str
+    ) -> list[str]:
+        """Charge again what an older ledger put back has forgotten, whatever the caps say, and accept that its heads are gone.
+
+        Args:
+            found: releases by id, each with the SHA-256 of its release.json.
+            heads: signed heads that are not in the chain.
+
+        Returns:
+            The ids that were charged.
+        """
+        charged = []
+        with self._store.writing() as connection:
+            for release_id, (release, manifest) in sorted(found.items()):
+                entries, book = self._read(connection)
+                if release_id in book.releases:
+                    continue
+                priced = _with_charge(release)
+                kind, terms = (
+                    "reserve" if priced.charged else "disclosure",
+                    {**release.terms(), "recovered": True},
+                )
+                self._write(connection, entries, kind, release, terms)
+                self._write(connection, self._read(connection)[0], "commit", release, {"manifest": manifest})
+                charged.append(release_id)
+            entries, _ = self._read(connection)
+            known = {entry.hash for entry in entries} | chain.accepted_heads(entries)
+            gone = sorted({head for head in heads if head[1] not in known}, key=str)
+            if gone or charged:
+                details = {"heads": gone, "releases": charged, "who": who, "why": why, "at": _now()}
+                self._store.append(connection, chain.link(entries[-1], "recover", details=details))
+        return charged
+
+    def copy_to(self, url: str) -> int:
+        """Copy every entry, as it is, into an empty database of either kind; from then on the copy is the ledger.
+
+        Returns:
+            How many entries there are.
+
+        Raises:
+            InputError: if there is a ledger already.
+        """
+        target = Store(url)
+        if target.exists() and target.kind == "sqlite":
+            raise InputError(f"{target} exists already: name a new file")
+        target.touch()
+        with self._store.writing() as connection, target.writing() as other:
+            entries, _ = self._read(connection)
+            if target.revision(other) is not None:
+                raise InputError(f"{target} holds a ledger already: name an empty database")
+            target.upgrade(other)
+            for entry in entries:
+                target.append(other, entry)
+            if target.entries(other) != entries:
+                raise LedgerError(f"the copy in {target} is not the ledger: nothing was kept")
+        return len(entries)
+
+    def snapshot(self, populations: Iterable[str] | None = None) -> tuple[dict[str, Any], list[Spent]]:
+        """The head, and what populations have spent, all from one state of the ledger."""
+        with self._store.reading() as connection:
+            entries, book = self._read(connection)
+        wanted = book.populations if populations is None else populations
+        return self._receipt(entries), [totals.spent(book.account(population)) for population in wanted]
 
     def quote(self, population: str, releases: Iterable[Release]) -> Quote:
         """Price further releases without reserving them; those that are known already cost nothing and are left out."""
@@ -240,7 +361,9 @@ class Ledger:
 
     def receipt(self) -> dict[str, Any]:
         """What a signed receipt keeps of the ledger, so that cutting or rewriting it later is found."""
-        entries = self.history()
+        return self._receipt(self.history())
+
+    def _receipt(self, entries: list[Entry]) -> dict[str, Any]:
         scratch, last = bool(entries[0].details["scratch"]), entries[-1]
         return {
             "url_kind": self._store.kind,
@@ -257,23 +380,36 @@ class Ledger:
         """
         with self._store.reading() as connection:
             entries = self._store.entries(connection)
-        found = chain.problems(entries) or read_book(entries).problems
+        heads = list(heads)
+        found = chain.problems(entries) or [*read_book(entries).problems, *commitments.problems(entries)]
         return found + chain.lost(entries, heads)
 
-    def _resume(self, connection: Connection, last: Entry, known: Release, asked: Release) -> Reservation:
+    def _resume(
+        self, connection: Connection, entries: list[Entry], known: Release, asked: Release
+    ) -> Reservation:
         if not known.same_terms(asked):
             raise ReleaseError(refusals.other_terms(known))
         if known.committed:
             return Reservation(known.release_id, "committed", known.manifest, known.charged)
-        self._write(connection, last, "take-over", known, {})
+        if known.lost:
+            raise BudgetRefused(refusals.given_up(known))
+        self._write(connection, entries, "take-over", known, {})
         return Reservation(known.release_id, "taken-over", charged=known.charged)
 
     def _write(
-        self, connection: Connection, last: Entry, kind: str, release: Release, details: Mapping[str, Any]
+        self,
+        connection: Connection,
+        entries: list[Entry],
+        kind: str,
+        release: Release,
+        details: Mapping[str, Any],
     ) -> None:
-        stamped = {**details, "at": _now()}
-        entry = chain.link(
-            last, kind, population=release.population, release_id=release.release_id, details=stamped
+        entry = link_of(
+            entries,
+            kind,
+            population=release.population,
+            release_id=release.release_id,
+            details={**details, "at": _now()},
         )
         self._store.append(connection, entry)
 
@@ -305,9 +441,21 @@ def _bring_up(store: Store, *, create: bool, scratch: bool) -> None:
             store.append(connection, chain.link(None, "open", details=details))
 
 
+def _open_reservation(book: Book, release_id: str) -> Release:
+    """A reservation by its id, or the beginning of it.
+
+    Raises:
+        InputError: if there is none, or more than one, or it is not open.
+    """
+    found = [release for each, release in book.releases.items() if release_id and each.startswith(release_id)]
+    if len(found) != 1 or found[0].committed or found[0].lost:
+        raise InputError(f"'{release_id[:12]}' is not an open reservation: `airlock budget show` lists them")
+    return found[0]
+
+
 def _reserved_terms(asked: Release, quote: Quote) -> dict[str, Any]:
     """What is written of a reservation; the charge of what is not Gaussian is fixed now, for later software may find a smaller one."""
-    terms = asked.terms()
+    terms = {**asked.terms(), "started": False}
     if asked.charged and quote.box and totals.kind(asked) != "gaussian":
         found = totals.charge_of(asked, quote.box)
         assert found is not None

@@ -21,6 +21,10 @@ def check_terms(asked: Release, account: Account, *, scratch: bool) -> None:
         raise BudgetRefused(
             f"population '{asked.population}' is private and the scratch ledger takes public data only"
         )
+    if account.retired is not None and not free:
+        raise BudgetRefused(
+            f"population '{asked.population}' was retired and releases nothing more: {account.retired}"
+        )
     if asked.public or free:
         return
     if not asked.charged:
@@ -115,6 +119,14 @@ def other_bytes(known: Release) -> str:
     return (
         f"release {known.release_id[:12]} is committed with other bytes (release.json {str(known.manifest)[:12]}): nothing was written; "
         f"replay it with `dvc repro`, or raise the version of '{known.mechanism}'"
+    )
+
+
+def given_up(known: Release) -> str:
+    """A reservation that the owner booked as lost."""
+    return (
+        f"release {known.release_id[:12]} of '{known.population}' was booked as lost: change a parameter that shapes it, "
+        f"which gives it a new id and a new charge"
     )
 
 

@@ -145,7 +145,7 @@ def spent(account: Account) -> Spent:
         },
         releases=len(charged),
         disclosures=len(account.releases) - len(charged),
-        reserved=tuple(release for release in account.releases if not release.committed),
+        reserved=tuple(release for release in account.releases if not release.committed and not release.lost),
         unit=unit,
         neighbours=neighbours,
         box=_purses(quote),

@@ -19,7 +19,7 @@ from airlock.params import Params
 from airlock.params import check as check_params
 from airlock.privacy.plan import Facts, Plan
 from airlock.records import handles
-from airlock.run import orders, questions
+from airlock.run import orders, questions, reconcile
 
 EVALUATION = "evaluate-private"
 LABELS = {False: "real", True: "scratch"}
@@ -93,6 +93,24 @@ def ledger_of(project: Project, workspace: Path, population: str) -> Ledger:
     )
 
 
+def reservation(project: Project, workspace: Path, beginning: str) -> tuple[Ledger, str]:
+    """The ledger and the full id of an open reservation, from the beginning of its id.
+
+    Raises:
+        InputError: if there is none, or more than one.
+    """
+    found = [
+        (ledger, release.release_id)
+        for ledger in ledgers(project, workspace).values()
+        for spent in ledger.snapshot()[1]
+        for release in spent.reserved
+        if release.release_id.startswith(beginning)
+    ]
+    if len(found) != 1 or len(beginning) < 6:
+        raise InputError(f"'{beginning}' is not one open reservation: `airlock budget show` lists them")
+    return found[0]
+
+
 def check_cap(workspace: Path, population: str, delta: float) -> None:
     """Refuse a private population's cap whose delta would allow to publish one of its records whole.
 
@@ -106,25 +124,10 @@ def check_cap(workspace: Path, population: str, delta: float) -> None:
 
 
 def problems(project: Project, workspace: Path) -> list[str]:
-    """Everything that is wrong with the ledgers, and with the receipts that bear witness to them."""
+    """Everything that is wrong with the ledgers, and with the receipts, releases and heads that bear witness to them."""
     witnesses = receipts.in_workspace(workspace)
     found = [f"{receipt.path} {receipt.problem}" for receipt in witnesses if receipt.problem]
-    bodies = [
-        receipt.body["ledger"] for receipt in witnesses if not receipt.problem and receipt.body.get("ledger")
-    ]
-    needed = {bool(body["scratch"]) for body in bodies} | set(names(workspace).values())
-    for scratch, label in LABELS.items():
-        heads = [
-            (int(body["sequence"]), str(body["head"])) for body in bodies if bool(body["scratch"]) == scratch
-        ]
-        try:
-            found += [
-                f"{label} ledger: {problem}"
-                for problem in orders.open_ledger(project, public=scratch).verify(heads)
-            ]
-        except LedgerError as error:
-            found += [str(error)] if scratch in needed else []
-    return found
+    return found + reconcile.problems(project, workspace, needed=set(names(workspace).values()))
 
 
 def price(

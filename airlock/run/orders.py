@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from airlock.ledger import Ledger, Reservation, refusals
 from airlock.owner.home import Project
 from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
-from airlock.run import archive, questions
+from airlock.run import archive, questions, reconcile
+from airlock.run.reconcile import open_ledger as open_ledger
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,6 @@ def read_facts(workspace: Path) -> tuple[Facts, int | None]:
         raise InputError("data/sealed/meta.json is missing: run `dvc repro ingest` first") from None
 
 
-def open_ledger(project: Project, *, public: bool) -> Ledger:
-    """The population's ledger: the real one, or the scratch ledger of public data."""
-    return Ledger.open(project.scratch_url if public else project.ledger_url, create=False)
-
-
 def take_orders(
     stage: Stage,
     graph: Graph,
@@ -60,7 +56,8 @@ def take_orders(
     workspace: Path,
     project: Project,
 ) -> list[Order]:
-    """Price every out of a release stage and reserve what must be paid, before any record is read."""
+    """Price every out of a release stage and reserve what must be paid, before any record is read and after the books agree."""
+    reconcile.require(project, workspace)
     orders = []
     for order in price(stage, graph, params=params, facts=facts, workspace=workspace, project=project):
         if order.status == "none":
@@ -68,7 +65,14 @@ def take_orders(
         else:
             held = _reserve(order.plan, order.release_id, facts, ledger)
             orders.append(replace(order, status=held.status, manifest=held.manifest))
+    reconcile.note(project, ledger)
     return orders
+
+
+def start(orders: Sequence[Order], ledger: Ledger) -> None:
+    """Write down, before a key is derived, that these releases are about to be made: they cannot be given back any more."""
+    for order in orders:
+        ledger.start(order.release_id)
 
 
 def price(
@@ -136,6 +140,7 @@ def finish(order: Order, *, project: Project, ledger: Ledger) -> Order:
         return order
     digest = manifest.digest(project.archive / order.release_id)
     ledger.commit(order.release_id, digest)
+    reconcile.note(project, ledger)
     return replace(order, status="committed", manifest=digest)
 
 
@@ -157,6 +162,7 @@ def settle(order: Order, *, project: Project, ledger: Ledger, staging: Path) -> 
         raise ReleaseError(f"'{order.out}' is not what was priced: its manifest differs from the plan")
     archive.store(project.archive, order.release_id, folder)
     ledger.commit(order.release_id, manifest.digest(folder))
+    reconcile.note(project, ledger)
 
 
 def _promise(folder: Path) -> Mapping[str, Any]:

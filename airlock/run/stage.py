@@ -124,6 +124,7 @@ class Run:
         pending = [order for order in self.orders if order.pending]
         if not pending:
             return
+        broker.start(pending, self.ledger)
         noise = {order.out: keyring.noise_key(order.release_id, scratch=facts.public) for order in pending}
         ids = {order.out: order.release_id for order in pending}
         self._make(ids, facts, seal_keys(keyring, facts, generation), noise, staging, scratch)

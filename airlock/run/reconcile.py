@@ -1,0 +1,268 @@
+"""Three books that must agree before anything is spent: the ledger, the signed receipts, and the archive of releases.
+
+A ledger that was put back from a backup is right by itself, and would spend again what it has forgotten. But every signed receipt (in the
+workspace, in its last commit, in AIRLOCK_HOME) holds the head of its time, the archive holds every release that was made, and a witness
+file outside AIRLOCK_HOME (AIRLOCK_WITNESS) keeps every head for those who name one. What one of them knows, the ledger must know.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airlock.errors import AirlockError, InputError, LedgerError
+from airlock.evidence import receipts
+from airlock.evidence.receipts import Receipt
+from airlock.evidence.revisions import Commit
+from airlock.inside import manifest
+from airlock.ledger import Ledger, Release, chain
+from airlock.owner import keys
+from airlock.owner.home import Project
+
+LABELS = {False: "real", True: "scratch"}
+HINT = "run `airlock budget verify`, then `airlock budget recover`, which charges again what was forgotten"
+
+
+@dataclass(frozen=True)
+class Witnesses:
+    """What bears witness to the ledgers: signed heads by whether the ledger is scratch, receipts, and archived releases."""
+
+    heads: Mapping[bool, list[tuple[int, str]]]
+    receipts: tuple[Receipt, ...]
+    archived: tuple[str, ...]
+
+
+def open_ledger(project: Project, *, public: bool) -> Ledger:
+    """The population's ledger: the real one, or the scratch ledger of public data."""
+    return Ledger.open(project.scratch_url if public else project.ledger_url, create=False)
+
+
+def gather(project: Project, workspace: Path) -> Witnesses:
+    """Everything that is at hand. Only receipts with a right signature are believed."""
+    believed = tuple(receipt for receipt in _receipts(project, workspace) if not receipt.problem)
+    bodies = [receipt.body["ledger"] for receipt in believed if receipt.body.get("ledger")]
+    heads: dict[bool, list[tuple[int, str]]] = {False: [], True: []}
+    for body in (*bodies, *_noted(project)):
+        heads[bool(body["scratch"])].append((int(body["sequence"]), str(body["head"])))
+    archived = tuple(
+        sorted(
+            path.name for path in project.archive.glob("[0-9a-f]*") if len(path.name) == 64 and path.is_dir()
+        )
+    )
+    return Witnesses(heads, believed, archived)
+
+
+def problems(project: Project, workspace: Path, *, needed: Iterable[bool] = ()) -> list[str]:
+    """Where the books do not agree, one line each.
+
+    Args:
+        needed: kinds of ledgers (scratch or not) that must exist although no witness names them.
+    """
+    found, known, seen = [], set[str](), gather(project, workspace)
+    for scratch, label in LABELS.items():
+        heads = seen.heads[scratch]
+        try:
+            ledger = open_ledger(project, public=scratch)
+            found += [f"{label} ledger: {line}" for line in (*chain.forks(heads), *ledger.verify(heads))]
+            known |= {
+                entry.release_id for entry in ledger.history() if entry.kind in ("reserve", "disclosure")
+            }
+        except LedgerError as error:
+            found += [str(error)] if heads or scratch in needed else []
+    unknown = [one for one in seen.archived if one not in known]
+    found += [
+        f"release {one[:12]} is in the archive, and no ledger knows it: it was put back from before"
+        for one in unknown
+    ]
+    return list(dict.fromkeys(found))
+
+
+def require(project: Project, workspace: Path) -> None:
+    """Refuse to spend from books that do not agree.
+
+    Raises:
+        LedgerError: with the first disagreement and the way out.
+    """
+    if found := problems(project, workspace):
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise LedgerError(f"{found[0]}{more}: nothing is spent; {HINT}")
+
+
+def note(project: Project, ledger: Ledger) -> None:
+    """Add the ledger's head to the witness file, where one is named. It is only ever appended to.
+
+    Raises:
+        LedgerError: if that cannot be done: a witness that misses heads is none.
+    """
+    place = witness(project)
+    if place is None:
+        return
+    told = ledger.receipt()
+    line = json.dumps(
+        {"project": project.id, **{name: told[name] for name in ("scratch", "sequence", "head")}},
+        sort_keys=True,
+    )
+    try:
+        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(descriptor, (line + "\n").encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise LedgerError(
+            f"the witness AIRLOCK_WITNESS cannot be written ({error.strerror}): mount it, or unset it"
+        ) from None
+
+
+def witness(project: Project) -> Path | None:
+    """The file named by AIRLOCK_WITNESS: on another disk, append-only (chattr +a), or in a folder that is backed up apart."""
+    name = os.environ.get("AIRLOCK_WITNESS")
+    if not name:
+        return None
+    place = Path(name).expanduser().absolute()
+    if place.resolve().is_relative_to(project.folder.resolve()):
+        raise InputError(
+            "AIRLOCK_WITNESS lies in AIRLOCK_HOME, and would be put back with it: choose another disk"
+        )
+    return place
+
+
+def recover(
+    project: Project, workspace: Path, *, who: str, why: str, population: str | None = None
+) -> tuple[list[str], list[str]]:
+    """Charge again what archive and receipts know and the ledgers have forgotten, and accept that heads are gone.
+
+    Args:
+        who, why: kept in the ledger.
+        population: whose the releases are that only a receipt remembers.
+
+    Returns:
+        The ids that were charged, and those of which too little is known to charge them; then no head is accepted.
+    """
+    seen, charged = gather(project, workspace), []
+    found, unclear = _forgotten(project, workspace, seen, population)
+    for scratch in LABELS:
+        mine = {
+            one: (release, digest) for one, (release, digest) in found.items() if release.public == scratch
+        }
+        if mine or seen.heads[scratch]:
+            ledger = open_ledger(project, public=scratch)
+            charged += ledger.recover(mine, [] if unclear else seen.heads[scratch], who=who, why=why)
+            note(project, ledger)
+    return charged, unclear
+
+
+def _forgotten(
+    project: Project, workspace: Path, seen: Witnesses, population: str | None
+) -> tuple[dict[str, tuple[Release, str]], list[str]]:
+    public = _public_populations(project)
+    known = _known(project)
+    found: dict[str, tuple[Release, str]] = {}
+    for one in seen.archived:
+        if one not in known:
+            found[one] = _from_folder(project.archive / one, public)
+    unclear = []
+    for receipt in seen.receipts:
+        for told in receipt.body.get("releases", []):
+            one = str(told["id"])
+            if one in known or one in found:
+                continue
+            folder = workspace / str(told["out"])
+            if (folder / manifest.NAME).is_file() and manifest.digest(folder) == told["manifest"]:
+                found[one] = _from_folder(folder, public)
+            elif population is not None:
+                scratch = bool((receipt.body.get("ledger") or {}).get("scratch"))
+                found[one] = (
+                    _release(one, population, told["mechanism"], told["proven"], told["passes"], scratch),
+                    str(told["manifest"]),
+                )
+            else:
+                unclear.append(one)
+    return found, sorted(set(unclear))
+
+
+def _from_folder(folder: Path, public: Mapping[str, bool]) -> tuple[Release, str]:
+    document = json.loads((folder / manifest.NAME).read_text())
+    name = str(document["population"])
+    release = _release(
+        str(document["release_id"]),
+        name,
+        document["mechanism"],
+        document["proven"],
+        document["passes"],
+        public.get(name, False),
+    )
+    return release, manifest.digest(folder)
+
+
+def _release(
+    release_id: str, population: str, mechanism: str, proven: Mapping[str, Any], passes: int, public: bool
+) -> Release:
+    event = None if proven["epsilon"] == "infinity" else proven.get("event")
+    return Release(
+        release_id, population, mechanism, event or None, proven["unit"], proven["neighbours"], passes, public
+    )
+
+
+def _public_populations(project: Project) -> dict[str, bool]:
+    from airlock.owner.registry import load_registry
+
+    return {name: bool(entry["public"]) for name, entry in load_registry(project).populations.items()}
+
+
+def _known(project: Project) -> set[str]:
+    known: set[str] = set()
+    for scratch in LABELS:
+        try:
+            known |= {entry.release_id for entry in open_ledger(project, public=scratch).history()}
+        except LedgerError:
+            continue  # `problems` tells where it is needed
+    return known
+
+
+def _receipts(project: Project, workspace: Path) -> Iterator[Receipt]:
+    """Of the working tree, of its last commit where they are gone from it, and of AIRLOCK_HOME."""
+    found = receipts.in_workspace(workspace)
+    yield from found
+    present, pinned = {receipt.path for receipt in found}, workspace / receipts.PINNED
+    names = pinned.read_text() if pinned.exists() else ""
+    for path, text in _committed(workspace):
+        if path not in present:
+            yield from receipts.read([(path, text)], names)
+    if keys.exist(project):
+        own = keys.signer(project).public_key.hex()
+        for file in sorted(project.receipts.glob("*/*.json")):
+            path = f"{receipts.FOLDER}/{file.parent.name}/{file.name}"
+            if path not in present:
+                yield from receipts.read([(path, file.read_text())], f"{own}\n{names}")
+
+
+def _committed(workspace: Path) -> Iterator[tuple[str, str]]:
+    commit = Commit(workspace, "HEAD")
+    try:
+        listed = commit.files(receipts.FOLDER)
+    except (AirlockError, OSError):
+        return  # no repository, or nothing committed yet
+    for path in listed:
+        if path.endswith(".json") and not (workspace / path).exists() and (text := commit.text(path)):
+            yield path, text
+
+
+def _noted(project: Project) -> Iterator[Mapping[str, Any]]:
+    place = witness(project)
+    if place is None or not place.exists():
+        return
+    for line in place.read_text().splitlines():
+        try:
+            told = json.loads(line)
+        except ValueError:
+            raise LedgerError(
+                "AIRLOCK_WITNESS has a line that is no head: it was edited; restore it"
+            ) from None
+        if told.get("project") == project.id:
+            yield told

@@ -1,0 +1,293 @@
+"""An older ledger put back must not spend again: ledger, receipts, archive and witness are compared before every reservation."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airlock.errors import BudgetRefused, InputError, LedgerError
+from airlock.evidence import receipts
+from airlock.evidence.revisions import load_graph
+from airlock.inside import manifest
+from airlock.ledger import Ledger
+from airlock.owner.home import Project
+from airlock.owner.keys import Keyring, signer
+from airlock.params import load_params
+from airlock.privacy.plan import Plan
+from airlock.records import handles
+from airlock.run import archive, budget, orders, reconcile
+from tests.commands.test_budget import ask, desk, spend, told
+
+__all__ = ["desk"]  # the fixture
+
+
+PRICED: dict[float, list[orders.Order]] = {}
+ASK = orders.price
+
+
+def price_once(stage: Any, graph: Any, *, params: Any, **where: Any) -> list[orders.Order]:
+    """What a release would be does not depend on the test: the confined code is asked once for each epsilon."""
+    if params.release.epsilon not in PRICED:
+        PRICED[params.release.epsilon] = ASK(stage, graph, params=params, **where)
+    return PRICED[params.release.epsilon]
+
+
+@pytest.fixture
+def owner(desk: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setattr(orders, "price", price_once)
+    Keyring.create(desk)
+    receipts.pin(Path.cwd(), signer(desk).public_key, owner=True)
+    return desk
+
+
+def release(place: Project, epsilon: float) -> orders.Order:
+    """Reserve, make, archive, commit and sign one release, as the runner does; only the records are left out."""
+    workspace = Path.cwd()
+    params = budget.override(load_params(), {"release.epsilon": epsilon})
+    graph, facts = load_graph(workspace), handles.public_facts(workspace, params)
+    (workspace / "data/released/relevance").mkdir(parents=True, exist_ok=True)
+    manifest.write(
+        workspace / "data/released/relevance",
+        plan=manifest.none_plan("off"),
+        facts=facts,
+        release_id="0" * 64,
+    )
+    ledger = reconcile.open_ledger(place, public=False)
+    taken = orders.take_orders(
+        graph.stage("release"),
+        graph,
+        params=params,
+        facts=facts,
+        ledger=ledger,
+        workspace=workspace,
+        project=place,
+    )
+    (order,) = (each for each in taken if each.out == "data/released/release")
+    if order.pending:
+        folder = workspace / ".airlock" / "staging" / order.release_id / order.out
+        make(folder, order.plan, facts, order.release_id)
+        ledger.start(order.release_id)
+        orders.settle(order, project=place, ledger=ledger, staging=folder.parents[2])
+        shutil.copytree(folder, workspace / order.out, dirs_exist_ok=True)
+    body = {
+        "stage": "release",
+        "zone": "release",
+        "ledger": ledger.receipt(),
+        "releases": [statement(order, workspace)],
+    }
+    receipts.write(workspace, body, signer(place), archive=place.receipts)
+    return order
+
+
+def make(folder: Path, plan: Plan, facts: Any, release_id: str) -> None:
+    folder.mkdir(parents=True)
+    (folder / "sums.txt").write_text(release_id)
+    manifest.write(folder, plan=plan, facts=facts, release_id=release_id)
+
+
+def statement(order: orders.Order, workspace: Path) -> dict[str, Any]:
+    return {
+        "out": order.out,
+        "id": order.release_id,
+        "mechanism": order.plan.mechanism,
+        "manifest": manifest.digest(workspace / order.out),
+        "passes": order.plan.passes,
+        "proven": order.plan.proven.to_json(),
+    }
+
+
+def commit_receipts() -> None:
+    for command in (
+        ["init", "-q"],
+        ["add", "receipts"],
+        ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "receipts"],
+    ):
+        subprocess.run(["git", *command], check=True)
+
+
+def put_back(place: Project, backup: Path, *, only: str = "") -> None:
+    if only:
+        shutil.copy(backup / only, place.folder / only)
+    else:
+        shutil.rmtree(place.folder)
+        shutil.copytree(backup, place.folder)
+
+
+def test_ledger_put_back_does_not_spend_again(
+    owner: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(owner, 1.0)
+    backup = shutil.copytree(owner.folder, tmp_path / "backup")
+    release(owner, 2.0)
+    true_total = Ledger.open(owner.ledger_url, create=False).spent("clinic").epsilon
+    put_back(owner, backup)
+    with pytest.raises(
+        LedgerError, match=r"real ledger: head .* nothing is spent; run `airlock budget verify`"
+    ):
+        release(owner, 2.5)
+    assert ask("verify").exit_code == 1
+    # The control: without the comparison the same money is spent twice.
+    monkeypatch.setattr(reconcile, "require", lambda *_: None)
+    release(owner, 2.5)
+    forgot = Ledger.open(owner.ledger_url, create=False).spent("clinic").epsilon
+    assert true_total > 2.2 and forgot < 3
+
+
+@pytest.mark.parametrize("kept", ["archive", "home receipts", "committed receipts", "witness"])
+def test_every_witness_by_itself_finds_it(
+    owner: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    if kept == "witness":
+        monkeypatch.setenv("AIRLOCK_WITNESS", str(tmp_path / "witness.jsonl"))
+    release(owner, 1.0)
+    backup = shutil.copytree(owner.folder, tmp_path / "backup")
+    release(owner, 2.0)
+    if kept == "committed receipts":
+        commit_receipts()
+    for file in Path("receipts/release").glob("*.json"):
+        file.unlink()
+    if kept in ("archive", "home receipts"):
+        put_back(owner, backup, only="ledger.db")
+        shutil.rmtree(owner.receipts if kept == "archive" else owner.archive)
+    else:
+        put_back(owner, backup)
+    with pytest.raises(LedgerError, match="nothing is spent"):
+        release(owner, 2.5)
+
+
+def test_books_that_agree_say_nothing(
+    owner: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRLOCK_WITNESS", str(tmp_path / "witness.jsonl"))
+    order = release(owner, 1.0)
+    assert release(owner, 1.0).status == "committed"
+    assert archive.holds(owner.archive, order.release_id)
+    assert ask("verify").stdout == "every entry is in its place\n"
+    assert len((tmp_path / "witness.jsonl").read_text().splitlines()) == 3
+
+
+def test_two_homes_that_both_went_on_are_a_fork(owner: Project, tmp_path: Path) -> None:
+    release(owner, 0.5)
+    backup = shutil.copytree(owner.folder, tmp_path / "backup")
+    release(owner, 1.0)
+    first = shutil.copytree("receipts", tmp_path / "receipts of the first")
+    put_back(owner, backup)
+    for file in Path("receipts/release").glob("*.json"):
+        if not (backup / "receipts/release" / file.name).exists():
+            file.unlink()
+    release(owner, 2.0)
+    shutil.copytree(first, "receipts", dirs_exist_ok=True)
+    found = ask("verify")
+    assert found.exit_code == 1
+    assert "two copies of the ledger were written to" in found.stdout
+    with pytest.raises(LedgerError):
+        release(owner, 2.5)
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["ledger put back", "home put back"])
+def test_recover_charges_again_and_then_the_books_agree(owner: Project, tmp_path: Path, whole: bool) -> None:
+    release(owner, 1.0)
+    backup = shutil.copytree(owner.folder, tmp_path / "backup")
+    lost = release(owner, 2.0)
+    ledger = Ledger.open(owner.ledger_url, create=False)
+    true_total = ledger.spent("clinic").epsilon
+    put_back(owner, backup, only="" if whole else "ledger.db")
+    done = ask("recover", "--why", "disk failure")
+    assert done.exit_code == 0, done.exception
+    assert f"charged again: release {lost.release_id[:12]}" in done.stdout
+    assert ledger.spent("clinic").epsilon == true_total
+    assert ledger.release(lost.release_id).committed
+    assert ask("verify").exit_code == 0
+    assert "disk failure" in ask("history").stdout
+    assert ask("recover", "--why", "again").stdout == "nothing was forgotten\n"
+    with pytest.raises(BudgetRefused):
+        release(owner, 2.5)
+
+
+def test_recover_asks_whose_a_release_is_that_only_a_receipt_remembers(
+    owner: Project, tmp_path: Path
+) -> None:
+    release(owner, 1.0)
+    backup = shutil.copytree(owner.folder, tmp_path / "backup")
+    lost = release(owner, 2.0)
+    put_back(owner, backup)
+    shutil.rmtree("data/released/release")
+    assert "only a receipt is left" in str(ask("recover", "--why", "x").exception)
+    assert ask("verify").exit_code == 1
+    assert ask("recover", "--why", "x", "--population", "clinic").exit_code == 0
+    assert ask("verify").exit_code == 0
+    assert Ledger.open(owner.ledger_url, create=False).release(lost.release_id) is not None
+
+
+def test_witness_inside_the_home_is_refused(owner: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRLOCK_WITNESS", str(owner.folder / "witness"))
+    with pytest.raises(InputError, match="lies in AIRLOCK_HOME"):
+        release(owner, 1.0)
+
+
+def test_witness_that_cannot_be_written_stops_the_release(
+    owner: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRLOCK_WITNESS", str(tmp_path / "not mounted" / "witness"))
+    with pytest.raises(LedgerError, match="cannot be written"):
+        release(owner, 1.0)
+
+
+def test_orphan_is_named_and_settled(desk: Project) -> None:
+    ledger = spend(desk, 1.0)
+    assert "airlock budget settle ID --lost" in ask("show").stdout
+    ledger.start("a" * 64)
+    assert "its stage started" in str(ask("settle", "aaaaaaaa", "--give-back", "--why", "x").exception)
+    assert ask("settle", "aaaaaaaa", "--lost", "--why", "cancelled").exit_code == 0
+    (clinic,) = told("show", "clinic")["ledgers"][0]["populations"]
+    assert clinic["reserved"] == [] and clinic["epsilon"] == pytest.approx(1.0)
+    with pytest.raises(BudgetRefused, match="booked as lost"):
+        spend(desk, 1.0)
+    assert isinstance(ask("settle", "aaaaaaaa", "--lost", "--why", "again").exception, InputError)
+    assert "by " in ask("history", "clinic").stdout and "cancelled" in ask("history", "clinic").stdout
+
+
+def test_reservation_that_provably_never_started_is_given_back(desk: Project) -> None:
+    ledger = spend(desk, 1.0)
+    assert ask("settle", "aaaaaaaa", "--give-back", "--why", "killed before it started").exit_code == 0
+    assert ledger.spent("clinic").epsilon == 0
+    with pytest.raises(LedgerError, match="not reserved any more"):
+        ledger.start("a" * 64)  # its process was alive after all, and may not go on
+    assert spend(desk, 1.0).spent("clinic").epsilon == pytest.approx(1.0)
+
+
+def test_retired_population_releases_nothing_more_and_replays(owner: Project) -> None:
+    release(owner, 0.5)
+    assert ask("retire", "clinic", "--why", "consent ended").exit_code == 0
+    assert release(owner, 0.5).status == "committed"
+    with pytest.raises(BudgetRefused, match="retired and releases nothing more: consent ended"):
+        release(owner, 1.0)
+
+
+def test_ledger_moves_to_another_database_with_its_chain(
+    owner: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(owner, 0.5)
+    before = Ledger.open(owner.ledger_url, create=False).history()
+    target = f"sqlite:///{tmp_path}/moved.db"
+    assert ask("move", target).exit_code == 0
+    assert isinstance(ask("move", target).exception, InputError)
+    monkeypatch.setenv("AIRLOCK_LEDGER_URL", target)
+    assert Ledger.open(owner.ledger_url, create=False).history() == before
+    assert ask("verify").exit_code == 0
+    release(owner, 1.0)
+    monkeypatch.delenv("AIRLOCK_LEDGER_URL")
+    with pytest.raises(LedgerError, match="nothing is spent"):
+        release(owner, 2.0)
+
+
+def test_json_of_show_is_one_state_of_the_ledger(desk: Project) -> None:
+    ledger = spend(desk, 1.0)
+    answer = told("show", "clinic")["ledgers"][0]
+    assert (answer["sequence"], answer["head"]) == (ledger.receipt()["sequence"], ledger.head())
+    assert json.dumps(answer)
