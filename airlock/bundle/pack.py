@@ -22,8 +22,8 @@ from airlock.evidence import audit, checker, receipts
 from airlock.evidence.revisions import Commit, Tree, graph_of, pipelines
 from airlock.owner.home import Project, project
 from airlock.owner.keys import Keyring
-from airlock.run.code import ENTRY, INSIDE, MODULES
 from airlock.run import reconcile
+from airlock.run.code import ENTRY, INSIDE, MODULES
 from airlock.run.reconcile import open_ledger
 
 # Code, parameters, environment lock, licence, and what is known to be wrong with the papers.
