@@ -10,6 +10,7 @@ import typer
 from typer.exceptions import TyperException
 
 from airlock.errors import AirlockError
+from airlock.wall import secrecy
 
 COMMANDS = (
     *("init", "add", "data", "run", "audit", "budget", "attack", "compare", "predict", "export", "report"),
@@ -44,6 +45,7 @@ def _register() -> None:
 def main() -> None:
     """Run the command; a known error becomes one line and its exit code."""
     debug = "--debug" in sys.argv
+    secrecy.keep()
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         _register()

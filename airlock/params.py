@@ -80,9 +80,22 @@ class EvaluateParams(Section):
 
 
 class BoundaryParams(Section):
-    """How strictly the kernel confines stages."""
+    """How strictly the kernel confines stages, and the most that one run of a stage may take.
+
+    Attributes:
+        memory: GiB of data per process; `auto` is nine tenths of the machine's.
+        processes: processes and threads at once.
+        file_size: GiB of one file, and of all outs together.
+        output: MiB that are printed or told to the owner's log; what comes after is dropped.
+        time: seconds.
+    """
 
     enforcement: Literal["strict", "auto", "advisory"] = "auto"
+    memory: Literal["auto"] | Annotated[float, Field(gt=0)] = "auto"
+    processes: int = Field(4096, ge=16)
+    file_size: float = Field(256, gt=0)
+    output: float = Field(64, gt=0)
+    time: float = Field(604800, gt=0)
 
 
 class Params(Section):

@@ -24,12 +24,11 @@ from airlock.ledger.accounts import read_book
 from airlock.ledger.totals import spent
 from airlock.owner.checks import budget_of
 from airlock.owner.home import Project
+from airlock.params import BoundaryParams
 from airlock.run.code import INSIDE, MODULES, STAGES, TOOL, Code
 from airlock.run.machine import platform_facts
-from airlock.run.outs import publish
-from airlock.run.recompute import Remake
-from airlock.run.stage import Run
-from airlock.wall.layers import choose
+from airlock.run.recompute import recompute
+from airlock.run.stage import make_again, request
 
 IDENTICAL, CLOSE, DIFFERENT = "bit-identical", "within tolerance", "different"
 # Bundles made before `airlock` and `stages` were two packages.
@@ -38,6 +37,8 @@ FIRST_MODULES = {**MODULES, "release": "stages.release.release", "report": "stag
 NOTHING = "it released nothing"
 PAGE = "identical but for budget and boundary of its time"
 FIGURES = "identical but for figures, and for budget and boundary of its time"
+WALL = BoundaryParams(enforcement="auto")
+"""The verifier decides what holds a bundle's code: never less than the minimum, whatever its params.yaml says."""
 
 
 @dataclass(frozen=True)
@@ -67,28 +68,6 @@ class Agreement:
         return ""
 
 
-class Again(Run):
-    """An open stage in a bundle's folder, without signing anything.
-
-    The bundle does not choose the wall: whatever its params.yaml says, it is the strongest that this machine offers, never less
-    than the minimum.
-    """
-
-    def __init__(self, name: str, *, told: Mapping[str, Any], **given: Any) -> None:
-        super().__init__(name, **given)
-        self.layers = choose("auto", zone=self.zone)
-        self._told = told
-
-    def again(self) -> None:
-        """Replace the stage's outs by what it makes now."""
-        with self._folders() as (staging, scratch):
-            self._open(staging, scratch)
-            publish(staging, self.stage.outs, self.workspace)
-
-    def _public_facts(self) -> Mapping[str, Any]:
-        return self._told if self.stage.name == "report" else {}
-
-
 def code_of(contents: Contents, facts: Mapping[str, Any]) -> Code:
     """The bundle's own code. bundle.json says where it starts; those of the first format did not need to.
 
@@ -100,8 +79,8 @@ def code_of(contents: Contents, facts: Mapping[str, Any]) -> Code:
         re.fullmatch(r"(airlock|stages)(\.[a-z_]+)+", str(name)) for name in (entry, *modules.values())
     ):
         raise BundleError("bundle.json names code that is not in the bundle")
-    granted = tuple(path for path in (contents.root / TOOL.name, contents.root / STAGES) if path.is_dir())
-    return Code(entry, (contents.root,), granted, modules)
+    own = tuple(name for name in (TOOL.name, STAGES) if (contents.root / name).is_dir())
+    return Code(entry, (contents.root,), (), own, modules)
 
 
 def use_own_code(contents: Contents, workspace: Path) -> None:
@@ -145,7 +124,8 @@ def rerun(contents: Contents, code: Code, aside: Path) -> Iterator[Agreement]:
             shutil.move(contents.root / out, aside / out)
     for stage in chosen:
         with _threads(platforms[stage.name]):
-            Again(stage.name, workspace=contents.root, home=home, code=code, told=told).again()
+            asked = request(stage.name, workspace=contents.root, home=home, code=code, boundary=WALL)
+            make_again(asked, told if stage.name == "report" else {})
             machine = _machine(platforms[stage.name], platform_facts())
         found = _compare(stage.name, stage.outs, contents.root, aside, not machine)
         yield replace(found, machine=machine)
@@ -215,9 +195,9 @@ def remake(contents: Contents, code: Code, workspace: Path, home: Project) -> It
     _bring_records(contents, workspace)
     for stage in contents.stages("release"):
         signed = contents.witnesses[stage.name].body["outs"]
-        run = Remake(stage.name, workspace=contents.root, home=home, code=code)
+        asked = request(stage.name, workspace=contents.root, home=home, code=code, boundary=WALL)
         ids = {out: contents.releases[out].release_id for out in stage.outs if out in contents.releases}
-        found = run.again(ids, lambda out, digest, signed=signed: digest == signed[out]["sha256"])  # type: ignore[misc]
+        found = recompute(asked, ids, lambda out, digest, signed=signed: digest == signed[out]["sha256"])  # type: ignore[misc]
         wrong = [out for out, same in found.items() if not same]
         verdict = DIFFERENT if wrong else IDENTICAL if found else NOTHING
         yield Agreement(stage.name, verdict, True, wrong[0] if wrong else "")

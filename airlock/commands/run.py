@@ -8,6 +8,8 @@ from typing import Any
 
 import typer
 
+LONGEST_LABEL, MOST_BARS = 60, 20
+
 
 def command(stage: str = typer.Argument(help="Name of a stage in dvc.yaml.")) -> None:
     """Run one stage confined to what it declares. DVC calls this; you rarely need to.
@@ -15,9 +17,11 @@ def command(stage: str = typer.Argument(help="Name of a stage in dvc.yaml.")) ->
     Example: airlock run train
     """
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from airlock.run import die_with_parent
+    from airlock.run.speech import printable
     from airlock.run.stage import run_stage
 
     die_with_parent.hold()
@@ -32,11 +36,12 @@ def command(stage: str = typer.Argument(help="Name of a stage in dvc.yaml.")) ->
     tasks: dict[str, Any] = {}
 
     def listen(event: Mapping[str, Any]) -> None:
-        label = "".join(filter(str.isprintable, str(event["label"])))[:60]
-        if label not in tasks:
+        label = printable(str(event["label"]), LONGEST_LABEL)
+        if label not in tasks and len(tasks) < MOST_BARS:
             progress.start()
-            tasks[label] = progress.add_task(f"{stage}: {label}", total=float(event["total"]))
-        progress.update(tasks[label], completed=float(event["done"]))
+            tasks[label] = progress.add_task(escape(f"{stage}: {label}"), total=float(event["total"]))
+        if label in tasks:
+            progress.update(tasks[label], completed=float(event["done"]))
 
     try:
         receipt = run_stage(stage, workspace=Path.cwd(), listen=listen)

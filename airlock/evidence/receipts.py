@@ -17,6 +17,7 @@ from airlock.evidence import policy
 from airlock.evidence.policy import PINNED, POLICY, Policy
 from airlock.inside.digests import canonical_json, sha256_json
 from airlock.owner.keys import Signer, verify
+from airlock.run import paths
 
 FOLDER = "receipts"
 VERSION = 1
@@ -62,10 +63,11 @@ def write(workspace: Path, body: Mapping[str, Any], signer: Signer, *, archive: 
     name = f"{body['stage']}/{sha256_json(document)[:16]}.json"
     owner = pin(workspace, signer.public_key, owner=body["zone"] != "open")
     if not (workspace / PINNED).exists():
-        policy.put(workspace / PINNED, owner + "\n")
+        paths.write(workspace, PINNED, f"{owner}\n".encode())
     if archive:
         policy.put(archive / name, text)
-    return policy.put(workspace / FOLDER / name, text)
+    paths.write(workspace, f"{FOLDER}/{name}", text.encode())
+    return workspace / FOLDER / name
 
 
 def collect(workspace: Path, archive: Path, wanted: Callable[[Receipt], bool]) -> list[Path]:
@@ -80,7 +82,8 @@ def collect(workspace: Path, archive: Path, wanted: Callable[[Receipt], bool]) -
         if not (workspace / FOLDER / name).exists() and wanted(
             _read_one(f"{FOLDER}/{name}", file.read_text(), signers)
         ):
-            brought.append(policy.put(workspace / FOLDER / name, file.read_text()))
+            paths.write(workspace, f"{FOLDER}/{name}", file.read_bytes())
+            brought.append(workspace / FOLDER / name)
     return brought
 
 

@@ -15,11 +15,12 @@ from airlock.run.machine import platform_facts
 from airlock.wall.layers import LEFT_OPEN, MINIMUM, Layer
 
 if TYPE_CHECKING:
-    from airlock.run.stage import Run
+    from airlock.run.stage import Made, Request
 
 
-def describe(run: Run) -> dict[str, Any]:
-    """The body of a run's receipt, written after its outs were published."""
+def describe(made: Made) -> dict[str, Any]:
+    """The body of a run's receipt, written after its outs were published. Hashes of what was read are from before it started."""
+    run, before = made.request, made.hashes
     stage, workspace = run.stage, run.workspace
     could = could_read(stage.reads(run.graph), run.layers)
     return {
@@ -27,25 +28,25 @@ def describe(run: Run) -> dict[str, Any]:
         "zone": run.zone,
         "when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ"),
         "could_read": could,
-        "did_read": did_read(run),
-        "deps": {dep: _hashes(workspace, dep) for dep in stage.deps},
+        "did_read": did_read(made),
+        "deps": {dep: dict(before[dep]) for dep in stage.deps},
         "outs": {out: _hashes(workspace, out) for out in stage.outs},
-        "raw": run.fingerprints,
-        "params": sha256_path(workspace / "params.yaml"),
-        "dvc_yaml": sha256_path(workspace / "dvc.yaml"),
-        "code": _code(run),
+        "raw": dict(made.fingerprints),
+        "params": before["params.yaml"]["sha256"],
+        "dvc_yaml": before["dvc.yaml"]["sha256"],
+        "code": _code(run, before[STAGES]["sha256"]),
         "platform": platform_facts(),
         "enforcement": {
-            "asked": run.params.boundary.enforcement,
+            "asked": run.boundary.enforcement,
             "layers": sorted(run.layers),
             "left_open": {str(layer): LEFT_OPEN[layer] for layer in sorted(set(Layer) - run.layers)},
         },
         "passes": 1
         if run.zone == "sensitive"
-        else sum(order.plan.passes for order in run.orders if order.pending),
-        "releases": [_release(order, workspace) for order in run.orders if order.plan.mechanism != "none"],
-        "connection": run.connection.address if run.connection else None,
-        "ledger": run.ledger.receipt() if run.ledger else None,
+        else sum(order.plan.passes for order in made.orders if order.pending),
+        "releases": [_release(order, workspace) for order in made.orders if order.plan.mechanism != "none"],
+        "connection": made.connection.address if made.connection else None,
+        "ledger": made.ledger.receipt() if made.ledger else None,
     }
 
 
@@ -55,21 +56,21 @@ def could_read(labels: frozenset[str], layers: frozenset[Layer]) -> dict[str, bo
     return {label: label in labels or not held for label in RECORDS}
 
 
-def did_read(run: Run) -> dict[str, Any]:
+def did_read(made: Made) -> dict[str, Any]:
     """Whether records were opened: yes, no, or unknown where nothing watched. Never "no" without a recorder."""
-    if run.outcome is None:
+    if made.outcome is None:
         return {"records": "no", "recorder": "no code was run: replayed or not made"}
-    reads, recorder = run.outcome.reads, run.outcome.recorder
+    reads, recorder = made.outcome.reads, made.outcome.recorder
     if reads is None:
         return {"records": "unknown", "recorder": recorder}
-    sealed, raw = (
-        str(run.workspace / "data/sealed"),
-        [str(path) for path in run.watched() if path != run.workspace / "data/sealed"],
-    )
+    folder = made.request.workspace / "data/sealed"
+    sealed, raw = str(folder), [str(path) for path in made.watched if path != folder]
     opened = {
         "raw": any(_inside(path, raw) for path in reads),
         "sealed": any(_inside(path, [sealed]) for path in reads),
     }
+    if any(not _inside(path, [sealed, *raw]) for path in reads):
+        opened["keys"] = True  # or the ledger, or the registry
     return {"records": "yes" if any(opened.values()) else "no", "recorder": recorder, **opened}
 
 
@@ -82,12 +83,12 @@ def _hashes(workspace: Path, path: str) -> dict[str, str]:
     return {"sha256": sha256_path(place, compiled=compiled), "md5": md5_path(place, compiled=compiled)}
 
 
-def _code(run: Run) -> dict[str, Any]:
+def _code(run: Request, stages: str) -> dict[str, Any]:
     """What ran: the stages of the workspace, and of the tool what is installed, which may differ from what is declared."""
     declared = [dep for dep in run.stage.deps if dep.split("/")[0] == TOOL.name]
     return {
         "commit": _commit(run.workspace),
-        "stages": sha256_path(run.workspace / STAGES, compiled=False),
+        "stages": stages,
         "module": run.code.module_of(run.stage.name, run.stage.module),
         "default": run.code.modules.get(run.stage.name),
         "differs": [dep for dep in declared if not _installed(run.workspace, dep)],

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from airlock.errors import BoundaryError, InputError
 from airlock.evidence import reader
+from airlock.run.allowed import out_problem, stage_problem
 
 Zone = Literal["sensitive", "release", "open"]
 ZONES = ("sensitive", "release", "open")
@@ -223,6 +224,8 @@ def check(graph: Graph) -> None:
 
 
 def _problems_of(stage: Stage, graph: Graph) -> Iterator[str]:
+    if problem := stage_problem(stage.name):
+        yield problem
     if stage.zone not in ZONES:
         yield f"stage '{stage.name}' has no zone: add `meta: {{zone: sensitive | release | open}}` to it in dvc.yaml"
         return
@@ -262,6 +265,8 @@ def _problems_of_out(stage: Stage, out: str, graph: Graph) -> Iterator[str]:
         yield f"stage '{stage.name}' makes {label} data, but its out '{out}' is labelled {where}: move it to {home or 'another folder'}"
     if any(overlaps(source, out) for source in SOURCES):
         yield f"stage '{stage.name}' writes over code, schemas or handles at '{out}': choose another path"
+    elif where == label and (problem := out_problem(out, str(stage.zone))):
+        yield f"stage '{stage.name}' has an out at '{out}': {problem}"
     wanted = "sealed" if label == "sealed" else "released"
     if stage.remotes.get(out) != wanted:
         yield f"stage '{stage.name}': out '{out}' must have `remote: {wanted}`, so that sealed and released data are never pushed together"

@@ -19,6 +19,7 @@ from airlock.records.handles import FOLDER, SCHEMAS, Handle, Role
 from airlock.records.places import Told, absolute, at_hand, is_remote
 from airlock.records.schema import Schema, check_columns, load_schema
 from airlock.records.tables import Table, open_table
+from airlock.wall.grants import granted_to_all
 
 SCRATCH_CAP = (10.0, 1e-5)
 SCRATCH_WHY = "scratch default"
@@ -62,6 +63,8 @@ def add(
         raise InputError(
             f"{place} lies inside the repository, where one `git add` would publish it: move it outside, or under data/raw/"
         )
+    if not is_remote(place) and (folder := granted_to_all(Path(place))):
+        raise InputError(f"{place} lies in {folder}, which every stage may read: move it elsewhere")
     known = handles.of(workspace, name)
     if role == "holdout" and "records" not in known:
         raise InputError(f"'{name}' has no records yet: add them first, then their holdout")

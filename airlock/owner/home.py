@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from airlock.errors import InputError
+from airlock.errors import InputError, KeysError
 
 IDENTITY = "data/project.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+LONGEST_LINE, LARGEST_LOG = 1 << 20, 64 << 20
+"""Bytes of the owner's log: of one line, and of one file."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,11 @@ class Project:
         return self.folder / "log"
 
     @property
+    def checkpoints(self) -> Path:
+        """Where stages that were killed go on, by workspace, and then by release id or stage."""
+        return self.folder / "checkpoints"
+
+    @property
     def drafts(self) -> Path:
         """Schemas that nobody has confirmed yet."""
         return self.folder / "drafts"
@@ -85,7 +93,31 @@ def project(workspace: Path) -> Project:
         )
     folder = home / identity
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_private(folder)
     return Project(identity, folder)
+
+
+def check_private(folder: Path) -> None:
+    """Refuse a folder in which other users could put or replace files: keys and ledger would be theirs to choose.
+
+    Raises:
+        KeysError: naming the folder and the command that mends it.
+    """
+    for place in (folder, folder / "keys"):
+        try:
+            status = os.lstat(place)
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISDIR(status.st_mode):
+            raise KeysError(
+                f"{place} is not a folder of its own: remove the link, keys are not kept behind one"
+            )
+        if status.st_uid not in (0, os.geteuid()):
+            raise KeysError(f"{place} belongs to another user: choose another AIRLOCK_HOME, or `chown` it")
+        if status.st_mode & 0o022 or (place.name == "keys" and status.st_mode & 0o077):
+            raise KeysError(
+                f"{place} is open to other users: run `chmod 700 {place}` and look at what is in it"
+            )
 
 
 def _identity(workspace: Path) -> str:
@@ -125,15 +157,22 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def owner_log(project: Project, stage: str, event: Mapping[str, Any]) -> None:
-    """Append one JSON line, with the time, to the owner's log of a stage."""
+    """Append one JSON line, with the time, to the owner's log of a stage; a line that is too long is cut and says so."""
+    line = json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}, default=str)
+    if len(line) > LONGEST_LINE:
+        line = json.dumps({"cut": line[: LONGEST_LINE // 2]})
+    append_log(project, f"{stage}.jsonl", line.encode() + b"\n")
+
+
+def append_log(project: Project, name: str, data: bytes) -> None:
+    """Append to a file of the owner's log. A large one makes place for a new one; the one before it is kept, no more."""
     project.log.mkdir(mode=0o700, parents=True, exist_ok=True)
-    line = (
-        json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}, default=str)
-        + "\n"
-    )
-    descriptor = os.open(project.log / f"{stage}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    path = project.log / name
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     try:
-        os.write(descriptor, line.encode())
+        os.write(descriptor, data)
+        if os.fstat(descriptor).st_size > LARGEST_LOG:
+            os.replace(path, path.with_name(f"{name}.1"))
     finally:
         os.close(descriptor)
 

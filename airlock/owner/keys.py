@@ -24,8 +24,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from airlock.errors import InputError, KeysError
 from airlock.inside.digests import CHUNK, canonical_json
-from airlock.owner.home import Project, write_private
+from airlock.owner.home import Project, check_private, write_private
 from airlock.records.places import Part, parts_of, shown
+from airlock.wall import secrecy
 
 SIZE = 32
 RESERVED = "reserved.json"
@@ -202,6 +203,8 @@ def _create(path: Path) -> None:
 
 
 def _read(path: Path) -> bytes:
+    secrecy.keep()
+    check_private(path.parents[1] if path.parent.name != "old" else path.parents[2])
     try:
         mode, key = path.stat().st_mode, path.read_bytes()
     except FileNotFoundError:

@@ -34,13 +34,15 @@ class Code:
     Attributes:
         entry: the module that it starts with (`python -m ENTRY`).
         folders: where modules are imported from, in this order.
-        granted: the files and folders below them that it may read.
+        granted: the files and folders below them that it may read: the installed tool's.
+        stages: names below the workspace that it may read besides: opened without links, and shown without compiled modules.
         modules: the module behind each stage that dvc.yaml gives none.
     """
 
     entry: str
     folders: tuple[Path, ...]
     granted: tuple[Path, ...]
+    stages: tuple[str, ...]
     modules: Mapping[str, str]
 
     def module_of(self, stage: str, own: str | None = None) -> str:
@@ -57,4 +59,4 @@ class Code:
 def of_workspace(workspace: Path) -> Code:
     """The installed tool's own part, and the stages of the workspace."""
     granted = tuple(TOOL / name for name in INSIDE)
-    return Code(ENTRY, (TOOL.parent, workspace), (*granted, workspace / STAGES), MODULES)
+    return Code(ENTRY, (TOOL.parent, workspace), granted, (STAGES,), MODULES)

@@ -24,9 +24,10 @@ from airlock.errors import AirlockError, StageFailed
 from airlock.owner.home import canary, project
 from airlock.owner.keys import Keyring
 from airlock.params import load_params
-from airlock.run import dask_broker, orders
+from airlock.run import dask_broker, limits, orders
 from airlock.run.code import of_workspace
 from airlock.run.handover import Visit, confine, memory_folder
+from airlock.run.paths import hold
 from airlock.run.stage import seal_keys
 from airlock.wall.layers import choose
 
@@ -109,19 +110,22 @@ class _Confined:
             raise StageFailed(
                 "the worker's sealed records are not those of the release: run `dvc pull --remote sealed` in its workspace"
             )
-        sealed = (workspace / FOLDER).resolve()
-        with tempfile.TemporaryDirectory(dir=memory_folder()) as scratch:
+        code = of_workspace(workspace)
+        with (
+            tempfile.TemporaryDirectory(dir=memory_folder()) as scratch,
+            hold(workspace, (FOLDER, *code.stages)) as held,
+        ):
             visit = Visit(
                 stage="worker",
                 zone="release",
                 module=MODULE,
-                code=of_workspace(workspace),
+                code=code,
                 params=params,
-                paths={FOLDER: sealed},
-                reads=(sealed,),
+                paths={FOLDER: held[FOLDER].path},
+                reads=tuple(held.values()),
                 writes=(),
                 scratch=Path(scratch),
-                watch=(),
+                limits=limits.of(params.boundary),
                 keys=seal_keys(Keyring.load(home), facts, generation),
                 connection=self._exchange,
             )

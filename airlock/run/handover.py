@@ -14,23 +14,30 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from airlock.errors import AirlockError, StageFailed
+from airlock.errors import AirlockError, InputError, StageFailed
 from airlock.inside import connection
-from airlock.owner.home import Project, owner_log
+from airlock.owner.home import Project, append_log, owner_log
 from airlock.params import Params
 from airlock.run.code import Code
+from airlock.run.limits import Limits
+from airlock.run.speech import event as as_event
+from airlock.run.speech import lines, pass_on
 from airlock.wall import sandbox
+from airlock.wall.grants import Held
 from airlock.wall.layers import Layer
 
 SHARED_MEMORY = Path("/dev/shm")
+_WRONG_QUESTIONS = frozenset(
+    {"InputError", "KeysError", "ParamsError", "RecordError", "SchemaError", "SealError"}
+)
 Listener = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)
 class Visit:
-    """Everything that one confined run is given."""
+    """Everything that one confined run is given. `paths` are as the stage sees them."""
 
     stage: str
     zone: str
@@ -38,10 +45,12 @@ class Visit:
     code: Code
     params: Params
     paths: Mapping[str, Path]
-    reads: tuple[Path, ...]
-    writes: tuple[Path, ...]
+    reads: tuple[Held, ...]
+    writes: tuple[Held, ...]
     scratch: Path
-    watch: tuple[Path, ...]
+    limits: Limits
+    watch: tuple[Path, ...] = ()
+    guarded: tuple[Path, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     connection: connection.Exchange | None = None
@@ -87,8 +96,8 @@ def confine(
     grants = sandbox.python_grants(visit.zone, *visit.code.granted)
     grants = replace(
         grants,
-        read=grants.read + visit.reads,
-        write=(*grants.write, *visit.writes),
+        held=visit.reads,
+        held_write=visit.writes,
         canary=canary,
         environment={**grants.environment, "PYTHONPATH": os.pathsep.join(map(str, visit.code.folders))},
     )
@@ -104,38 +113,42 @@ def confine(
 
     request_read, request_write = os.pipe()
     events_read, events_write = os.pipe()
+    output_read, output_write = os.pipe()
     threads = [
         threading.Thread(target=_feed, args=(request_write, visit.request()), daemon=True),
-        threading.Thread(target=_drain, args=(events_read, hear), daemon=True),
+        threading.Thread(target=_drain, args=(events_read, hear, visit.limits.output), daemon=True),
+        threading.Thread(
+            target=pass_on, args=(output_read, _output(visit, project), visit.limits.output), daemon=True
+        ),
     ]
     passed = {3: request_read, 4: events_write}
     if visit.connection:
         ours, theirs = socket.socketpair()
         passed[connection.DESCRIPTOR] = theirs.detach()
         threads.append(threading.Thread(target=_answer, args=(ours, visit.connection, hear), daemon=True))
-    # A stage that saw records speaks to the owner only; an open stage may print.
-    with _output(visit, project) as output:
-        for thread in threads:
-            thread.start()
-        try:
-            outcome = sandbox.run(
-                [sys.executable, "-B", "-P", "-s", "-m", visit.code.entry],
-                grants,
-                layers,
-                pass_fds=passed,
-                stdout=output,
-                stderr=output,
-                cwd=workspace,
-                scratch=visit.scratch,
-                watch=visit.watch,
-                timeout=None,
-            )
-        finally:
-            for descriptor in passed.values():
-                os.close(descriptor)
+    for thread in threads:
+        thread.start()
+    try:
+        outcome = sandbox.run(
+            [sys.executable, "-B", "-P", "-s", "-m", visit.code.entry],
+            grants,
+            layers,
+            pass_fds=passed,
+            stdout=output_write,
+            stderr=output_write,
+            cwd=workspace,
+            scratch=visit.scratch,
+            watch=visit.watch,
+            guarded=visit.guarded,
+            limits=visit.limits.for_kernel(),
+            timeout=visit.limits.time,
+        )
+    finally:
+        for descriptor in (*passed.values(), output_write):
+            os.close(descriptor)
     for thread in threads:
         thread.join()
-    if outcome.returncode != 0:
+    if outcome.returncode != 0 or endings:
         raise _failure(visit, outcome, endings, project)
     return outcome
 
@@ -146,12 +159,11 @@ def _feed(descriptor: int, data: bytes) -> None:
         pipe.write(data)
 
 
-def _drain(descriptor: int, hear: Listener) -> None:
-    with os.fdopen(descriptor, "rb") as pipe:
-        for line in pipe:
-            # An open stage may send what it likes; what is not an event is dropped.
+def _drain(descriptor: int, hear: Listener, most: int) -> None:
+    for line in lines(descriptor, most):
+        if (event := as_event(line)) is not None:
             with suppress(ValueError, KeyError, TypeError):
-                hear(json.loads(line))
+                hear(event)
 
 
 def _answer(ours: socket.socket, exchange: connection.Exchange, hear: Listener) -> None:
@@ -173,12 +185,11 @@ def _answer(ours: socket.socket, exchange: connection.Exchange, hear: Listener) 
             hear({"kind": "crash", "class": type(error).__name__, "where": "the cluster"})
 
 
-def _output(visit: Visit, project: Project) -> IO[bytes]:
+def _output(visit: Visit, project: Project) -> Callable[[bytes], object]:
+    """Where a stage's words go: one that saw records speaks to the owner only; an open stage may print."""
     if visit.zone == "open":
-        return os.fdopen(os.dup(sys.stderr.fileno()), "wb")
-    project.log.mkdir(parents=True, exist_ok=True)
-    path = project.log / f"{visit.stage}.out"
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb")
+        return lambda data: os.write(sys.stderr.fileno(), data)
+    return lambda data: append_log(project, f"{visit.stage}.out", data)
 
 
 def _failure(
@@ -187,7 +198,10 @@ def _failure(
     ending = endings[0] if endings else {"kind": "killed"}
     if ending["kind"] == "error":
         failure = StageFailed(f"{visit.stage}: {ending['message']} [{ending['class']}]")
-        failure.exit_code = int(ending["exit_code"])
+        # A stage says what was wrong, and never how the command ends: that is one of two.
+        failure.exit_code = (
+            InputError.exit_code if ending["class"] in _WRONG_QUESTIONS else StageFailed.exit_code
+        )
         return failure
     how = (
         f"{ending['class']} at {ending['where']}"

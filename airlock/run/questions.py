@@ -7,10 +7,9 @@ comes back is checked here, field by field, before the broker believes any of it
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,10 @@ from airlock.params import Params
 from airlock.privacy import events
 from airlock.privacy.plan import Facts, Plan
 from airlock.run import code as tool
+from airlock.run import limits
 from airlock.run.handover import Listener, Visit, confine, memory_folder
+from airlock.run.outs import remove
+from airlock.run.paths import hold, hold_file
 from airlock.wall.layers import choose
 
 PRICING = "stages.pricing"
@@ -53,20 +55,24 @@ def ask(
         else:
             listen(event)
 
+    code = tool.of_workspace(workspace)
     scratch = Path(tempfile.mkdtemp(prefix=f"airlock-{os.getpid()}-", dir=memory_folder()))
-    try:
+    with ExitStack() as stack:
+        stack.callback(remove, scratch)
+        held = stack.enter_context(hold(workspace, code.stages))
+        given = {str(path): stack.enter_context(hold_file(path)) for path in reads}
         visit = Visit(
             stage=module.rpartition(".")[2],
             zone=zone,
             module=module,
             function=function,
-            code=tool.of_workspace(workspace),
+            code=code,
             params=params,
-            paths={str(path): path for path in reads},
-            reads=tuple(reads),
+            paths={name: one.path for name, one in given.items()},
+            reads=(*held.values(), *given.values()),
             writes=(),
             scratch=scratch,
-            watch=(),
+            limits=limits.of(params.boundary),
             facts=question,
         )
         confine(
@@ -77,8 +83,6 @@ def ask(
             canary=canary(project),
             listen=hear,
         )
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     if len(answers) != 1:
         raise StageFailed(f"{module}.{function} gave {len(answers)} answers instead of one")
     return answers[0]

@@ -13,46 +13,45 @@ from airlock.inside.digests import sha256_path
 from airlock.owner.keys import Keyring
 from airlock.privacy.plan import Facts
 from airlock.run import orders
-from airlock.run.stage import Run, seal_keys
+from airlock.run.stage import Request, make_releases, open_desk, seal_keys
 
 Same = Callable[[str, str], bool]
 
 
-class Remake(Run):
-    """One release stage, run again behind the wall in a workspace that holds its sealed records and its upstream."""
+def recompute(asked: Request, ids: Mapping[str, str], same: Same) -> dict[str, bool]:
+    """Make releases of a release stage once more, in a workspace that holds its sealed records and its upstream.
 
-    def again(self, ids: Mapping[str, str], same: Same) -> dict[str, bool]:
-        """Make releases of the stage once more.
+    Args:
+        asked: the stage.
+        ids: release ids by out, as their manifests have them.
+        same: told an out and the SHA-256 of what was made now, says whether these are the released bytes.
 
-        Args:
-            ids: release ids by out, as their manifests have them.
-            same: told an out and the SHA-256 of what was made now, says whether these are the released bytes.
+    Returns:
+        For each out, whether the bytes were found again.
+    """
+    keyring, (facts, generation) = Keyring.load(asked.project), orders.read_facts(asked.workspace)
+    found = dict.fromkeys(ids, False)
+    sealed = seal_keys(keyring, facts, generation)
+    # Noise comes from the generation that was newest when the release was made, which only its bytes remember.
+    for newest in range(keyring.generation, 0, -1):
+        then = replace(keyring, masters=keyring.masters[:newest])
+        missing = {out: one for out, one in ids.items() if not found[out]}
+        noise = {out: then.noise_key(one, scratch=facts.public) for out, one in missing.items()}
+        found |= _compare(asked, missing, facts, sealed, noise, same) if missing else {}
+    return found
 
-        Returns:
-            For each out, whether the bytes were found again.
-        """
-        keyring, (facts, generation) = Keyring.load(self.project), orders.read_facts(self.workspace)
+
+def _compare(
+    asked: Request,
+    ids: Mapping[str, str],
+    facts: Facts,
+    sealed: Mapping[str, bytes],
+    noise: Mapping[str, bytes],
+    same: Same,
+) -> dict[str, bool]:
+    with open_desk(asked) as desk:
         # A cluster gives the same bits, and the owner's machine is enough for a check.
-        local = self.params.release.model_copy(update={"engine": "local", "address": None})
-        self.params = self.params.model_copy(update={"release": local})
-        found = dict.fromkeys(ids, False)
-        sealed = seal_keys(keyring, facts, generation)
-        # Noise comes from the generation that was newest when the release was made, which only its bytes remember.
-        for newest in range(keyring.generation, 0, -1):
-            then = replace(keyring, masters=keyring.masters[:newest])
-            missing = {out: one for out, one in ids.items() if not found[out]}
-            noise = {out: then.noise_key(one, scratch=facts.public) for out, one in missing.items()}
-            found |= self._compare(missing, facts, sealed, noise, same) if missing else {}
-        return found
-
-    def _compare(
-        self,
-        ids: Mapping[str, str],
-        facts: Facts,
-        sealed: Mapping[str, bytes],
-        noise: Mapping[str, bytes],
-        same: Same,
-    ) -> dict[str, bool]:
-        with self._folders() as (staging, scratch):
-            self._make(ids, facts, sealed, noise, staging, scratch)
-            return {out: same(out, sha256_path(staging / out)) for out in ids}
+        local = asked.params.release.model_copy(update={"engine": "local", "address": None})
+        here = replace(asked, params=asked.params.model_copy(update={"release": local}))
+        make_releases(here, desk, ids, facts, sealed, noise)
+        return {out: same(out, sha256_path(desk.staging / out)) for out in ids}

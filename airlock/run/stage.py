@@ -1,17 +1,17 @@
 """`airlock run STAGE`: the broker outside the sandbox, and the only one that touches keys, ledger and network.
 
-Order of events: check parameters and taint -> price and reserve -> derive the keys that this one stage needs ->
-confine and run -> check, archive and commit releases -> publish the declared outs -> sign the receipt.
+Order of events: check parameters and taint -> open and hash the deps -> price and reserve -> derive the keys that this one
+stage needs -> confine and run -> check, archive and commit releases -> publish the declared outs -> sign the receipt.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,252 +24,397 @@ from airlock.ledger import Ledger
 from airlock.owner import registry
 from airlock.owner.home import Project, canary, project
 from airlock.owner.keys import Keyring, signer
-from airlock.params import Params, load_params
+from airlock.params import BoundaryParams, Params, load_params
 from airlock.privacy.plan import Facts
 from airlock.records import handles
-from airlock.run import budget
-from airlock.run import orders as broker
-from airlock.run.code import Code, of_workspace
+from airlock.run import allowed, budget, limits, orders, paths
+from airlock.run.code import TOOL, Code, of_workspace
 from airlock.run.handover import Listener, Visit, confine, memory_folder
-from airlock.run.outs import publish
+from airlock.run.limits import Limits
+from airlock.run.outs import publish, remove
+from airlock.wall.grants import Held
 from airlock.wall.layers import Layer, choose
 from airlock.wall.sandbox import Outcome
 
 if TYPE_CHECKING:
     from airlock.run.dask_broker import Cluster
 
+_OUTS, _CHECKPOINT, _RAW = "/.airlock/outs", "/.airlock/checkpoint", "/.airlock/raw"
+"""What these folders are called in a new root, where their own names would tell about the machine."""
 
-class Run:
-    """One run of one stage."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        workspace: Path,
-        listen: Listener = lambda event: None,
-        home: Project | None = None,
-        code: Code | None = None,
-    ) -> None:
-        self.workspace = workspace.resolve()
-        self.params: Params = load_params(self.workspace / "params.yaml")
-        self.graph = load_graph(self.workspace)
-        self.stage = self.graph.stage(name)
-        zones.check(self.graph)
-        self.zone = str(self.stage.zone)
-        self.project: Project = home or project(self.workspace)
-        self.code = code or of_workspace(self.workspace)
-        self.layers: frozenset[Layer] = choose(self.params.boundary.enforcement, zone=self.zone)
-        self.listen = listen
-        self.orders: list[broker.Order] = []
-        self.outcome: Outcome | None = None
-        self.ledger: Ledger | None = None
-        self.connection: Cluster | None = None
-        self.raw: dict[str, Path] = {}
-        self.fingerprints: dict[str, str] = {}
+@dataclass(frozen=True)
+class Request:
+    """One run of one stage, as it is asked for: checked, and nothing started yet."""
 
-    def __call__(self) -> Path:
-        """Run to the end and return the receipt's path."""
-        sign = signer(self.project)
-        receipts.pin(self.workspace, sign.public_key, owner=self.zone != "open")
-        with self._folders() as (staging, scratch):
-            {"sensitive": self._sensitive, "release": self._release, "open": self._open}[self.zone](
-                staging, scratch
-            )
-            publish(staging, self.stage.outs, self.workspace)
-        return receipts.write(self.workspace, describe(self), sign, archive=self.project.receipts)
+    workspace: Path
+    params: Params
+    graph: zones.Graph
+    stage: zones.Stage
+    project: Project
+    code: Code
+    boundary: BoundaryParams
+    layers: frozenset[Layer]
+    limits: Limits
+    listen: Listener
 
-    def _sensitive(self, staging: Path, scratch: Path) -> None:
-        keyring = Keyring.load(self.project)
-        found = handles.of(self.workspace, self.params.dataset)
-        self.fingerprints = {role: handle.fingerprint for role, handle in found.items()}
-        facts = handles.public_facts(self.workspace, self.params)
-        keys = seal_keys(keyring, facts, keyring.generation) | {"split": keyring.split_key(facts.population)}
-        told = {"facts": asdict(facts), "generation": keyring.generation}
-        spool = self.project.spool
-        try:
-            for role, handle in found.items():
-                self.raw[f"raw:{role}"] = registry.check(
-                    self.project, keyring, handle, spool=spool, told=self._fetching(role)
-                )
-            self.outcome = self._confine(staging, scratch, paths=self.raw, keys=keys, facts=told)
-        finally:
-            shutil.rmtree(spool, ignore_errors=True)
+    @property
+    def zone(self) -> str:
+        """The stage's room."""
+        return str(self.stage.zone)
 
-    def _fetching(self, role: str) -> Callable[[int, int], None]:
-        return lambda done, total: self.listen(
-            {"kind": "progress", "label": f"fetching {role}", "done": done, "total": total}
-        )
+    @property
+    def new_root(self) -> bool:
+        """Whether paths have other names inside."""
+        return Layer.ROOT in self.layers
 
-    def _release(self, staging: Path, scratch: Path) -> None:
-        keyring, (facts, generation) = Keyring.load(self.project), broker.read_facts(self.workspace)
-        self.ledger = broker.open_ledger(self.project, public=facts.public)
-        self.connection = self._cluster()
-        budget.check(self.project, self.workspace, self.params, self.stage)
-        orders = broker.take_orders(
-            self.stage,
-            self.graph,
-            params=self.params,
-            facts=facts,
-            ledger=self.ledger,
-            workspace=self.workspace,
-            project=self.project,
-        )
-        self.orders = [broker.finish(order, project=self.project, ledger=self.ledger) for order in orders]
-        for order in self.orders:
-            if order.status == "committed":
-                broker.replay(order, project=self.project, staging=staging)
-            elif order.status == "none":
-                broker.write_none(order, facts=facts, staging=staging)
-        pending = [order for order in self.orders if order.pending]
-        if not pending:
-            return
-        broker.start(pending, self.ledger)
-        noise = {order.out: keyring.noise_key(order.release_id, scratch=facts.public) for order in pending}
-        ids = {order.out: order.release_id for order in pending}
-        self._make(ids, facts, seal_keys(keyring, facts, generation), noise, staging, scratch)
-        for order in pending:
-            broker.settle(order, project=self.project, ledger=self.ledger, staging=staging)
 
-    def _make(
-        self,
-        ids: Mapping[str, str],
-        facts: Facts,
-        keys: Mapping[str, bytes],
-        noise: Mapping[str, bytes],
-        staging: Path,
-        scratch: Path,
-    ) -> None:
-        """Let the confined stage make releases, with the keys of the sealed files and one noise key for each out."""
-        told = {"facts": asdict(facts), "releases": {out: {"id": one} for out, one in ids.items()}}
-        keys = {**keys, **{"noise:" + out: key for out, key in noise.items()}}
-        self.outcome = self._confine(staging, scratch, keys=keys, facts=told, connection=self.connection)
+@dataclass(frozen=True)
+class Desk:
+    """What lies open while a stage runs.
 
-    def _cluster(self) -> Cluster | None:
-        """The one connection that a release stage can be granted; a bad address is told before anything is reserved."""
-        if self.params.release.engine == "local":
-            return None
-        from airlock.run.dask_broker import Cluster
+    Attributes:
+        held: everything of the workspace that it reads, by name.
+        hashes: SHA-256 and MD5 of each, taken before it starts.
+        staging: where its outs go.
+        scratch: its private TMPDIR.
+    """
 
-        return Cluster(self.params.release)
+    held: Mapping[str, Held]
+    hashes: Mapping[str, Mapping[str, str]]
+    staging: Path
+    scratch: Path
 
-    def _open(self, staging: Path, scratch: Path) -> None:
-        self.outcome = self._confine(staging, scratch, facts=self._public_facts())
 
-    def _public_facts(self) -> Mapping[str, Any]:
-        """What the report page tells about the budget and the boundary; only that stage is given it."""
-        if self.stage.name != "report":
-            return {}
-        from airlock.evidence.audit import audit
-        from airlock.evidence.page import page_facts
-        from airlock.owner.checks import balance
+@dataclass(frozen=True)
+class Made:
+    """What came of a run, for its receipt.
 
-        return page_facts(audit(self.workspace).stages, self.graph, balance(self.workspace))
+    Attributes:
+        request: what was asked for.
+        hashes: of all that it could read in the workspace, from before it started.
+        outcome: how the confined code ended; None where none was run.
+        orders: the releases of a release stage.
+        fingerprints: keyed, of the raw files, by role.
+        watched: where records are, of which the recorder tells whether they were opened.
+        ledger: the one that was charged.
+        connection: the cluster that took part.
+    """
 
-    def _confine(self, staging: Path, scratch: Path, **given: Any) -> Outcome:
-        declared = (*self.stage.deps, *pipelines(Workspace(self.workspace)), "params.yaml")
-        deps = {dep: self._resolve(dep) for dep in declared}
-        extra: Mapping[str, Path] = given.pop("paths", {})
-        outs = {out: staging / out for out in self.stage.outs}
-        for path in outs.values():
-            path.parent.mkdir(parents=True, exist_ok=True)
-        kept = self._checkpoint()
+    request: Request
+    hashes: Mapping[str, Mapping[str, str]]
+    outcome: Outcome | None = None
+    orders: tuple[orders.Order, ...] = ()
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    watched: tuple[Path, ...] = ()
+    ledger: Ledger | None = None
+    connection: Cluster | None = None
+
+
+def request(
+    name: str,
+    *,
+    workspace: Path,
+    listen: Listener = lambda event: None,
+    home: Project | None = None,
+    code: Code | None = None,
+    boundary: BoundaryParams | None = None,
+) -> Request:
+    """Check what is asked for.
+
+    Args:
+        name: of a stage in dvc.yaml.
+        workspace: the project's top folder.
+        listen: told of progress.
+        home: keys, ledger and log; those of the workspace's project otherwise.
+        code: what runs behind the wall; the workspace's own otherwise.
+        boundary: the wall, for somebody who does not leave it to the workspace's params.yaml (`airlock verify`).
+
+    Raises:
+        BoundaryError: the pipeline is not sound, or the wall cannot be raised here.
+    """
+    if problem := allowed.stage_problem(name):
+        raise BoundaryError(problem)
+    workspace = workspace.resolve()
+    params, graph = load_params(workspace / "params.yaml"), load_graph(workspace)
+    stage = graph.stage(name)
+    zones.check(graph)
+    wall = boundary or params.boundary
+    return Request(
+        workspace=workspace,
+        params=params,
+        graph=graph,
+        stage=stage,
+        project=home or project(workspace),
+        code=code or of_workspace(workspace),
+        boundary=wall,
+        layers=choose(wall.enforcement, zone=str(stage.zone)),
+        limits=limits.of(wall),
+        listen=listen,
+    )
+
+
+def run_stage(
+    name: str, *, workspace: Path, listen: Callable[[Mapping[str, Any]], None] = lambda event: None
+) -> Path:
+    """Run one stage behind the wall and return its receipt's path; see the module's first lines for the order of events."""
+    asked = request(name, workspace=workspace, listen=listen)
+    sign = signer(asked.project)
+    receipts.pin(asked.workspace, sign.public_key, owner=asked.zone != "open")
+    room = {"sensitive": _ingest, "release": _release, "open": _open}[asked.zone]
+    with open_desk(asked) as desk:
+        made = room(asked, desk)
+        publish(desk.staging, asked.stage.outs, asked.workspace, most=asked.limits.file_size)
+    return receipts.write(asked.workspace, describe(made), sign, archive=asked.project.receipts)
+
+
+def make_again(asked: Request, told: Mapping[str, Any]) -> None:
+    """Replace an open stage's outs by what it makes now, without signing anything."""
+    with open_desk(asked) as desk:
+        confined(asked, desk, facts=told)
+        publish(desk.staging, asked.stage.outs, asked.workspace, most=asked.limits.file_size)
+
+
+def _ingest(asked: Request, desk: Desk) -> Made:
+    keyring = Keyring.load(asked.project)
+    found = handles.of(asked.workspace, asked.params.dataset)
+    facts = handles.public_facts(asked.workspace, asked.params)
+    keys = seal_keys(keyring, facts, keyring.generation) | {"split": keyring.split_key(facts.population)}
+    told = {"facts": asdict(facts), "generation": keyring.generation}
+    spool = asked.project.spool
+    try:
+        raw: dict[str, Path] = {
+            role: registry.check(asked.project, keyring, handle, spool=spool, told=_fetching(asked, role))
+            for role, handle in found.items()
+        }
+        outcome = confined(asked, desk, raw=raw, keys=keys, facts=told)
+    finally:
+        remove(spool)
+    fingerprints: dict[str, str] = {role: handle.fingerprint for role, handle in found.items()}
+    watch = watched(asked, tuple(raw.values()))
+    return Made(asked, desk.hashes, outcome, fingerprints=fingerprints, watched=watch)
+
+
+def _fetching(asked: Request, role: str) -> Callable[[int, int], None]:
+    return lambda done, total: asked.listen(
+        {"kind": "progress", "label": f"fetching {role}", "done": done, "total": total}
+    )
+
+
+def _release(asked: Request, desk: Desk) -> Made:
+    keyring, (facts, generation) = Keyring.load(asked.project), orders.read_facts(asked.workspace)
+    ledger = orders.open_ledger(asked.project, public=facts.public)
+    connection = _cluster(asked.params)
+    budget.check(asked.project, asked.workspace, asked.params, asked.stage)
+    taken = orders.take_orders(
+        asked.stage,
+        asked.graph,
+        params=asked.params,
+        facts=facts,
+        ledger=ledger,
+        workspace=asked.workspace,
+        project=asked.project,
+    )
+    taken = [orders.finish(order, project=asked.project, ledger=ledger) for order in taken]
+    for order in taken:
+        if order.status == "committed":
+            orders.replay(order, project=asked.project, staging=desk.staging)
+        elif order.status == "none":
+            orders.write_none(order, facts=facts, staging=desk.staging)
+    made = Made(
+        asked, desk.hashes, None, tuple(taken), watched=watched(asked), ledger=ledger, connection=connection
+    )
+    if not (pending := [order for order in taken if order.pending]):
+        return made
+    orders.start(pending, ledger)
+    noise = {order.out: keyring.noise_key(order.release_id, scratch=facts.public) for order in pending}
+    ids = {order.out: order.release_id for order in pending}
+    outcome = make_releases(
+        asked, desk, ids, facts, seal_keys(keyring, facts, generation), noise, connection=connection
+    )
+    for order in pending:
+        orders.settle(order, project=asked.project, ledger=ledger, staging=desk.staging)
+    return replace(made, outcome=outcome)
+
+
+def make_releases(
+    asked: Request,
+    desk: Desk,
+    ids: Mapping[str, str],
+    facts: Facts,
+    keys: Mapping[str, bytes],
+    noise: Mapping[str, bytes],
+    *,
+    connection: Cluster | None = None,
+) -> Outcome:
+    """Let the confined stage make releases, with the keys of the sealed files and one noise key for each out."""
+    told = {"facts": asdict(facts), "releases": {out: {"id": one} for out, one in ids.items()}}
+    keys = {**keys, **{"noise:" + out: key for out, key in noise.items()}}
+    progress = "-".join(sorted(ids.values()))
+    return confined(asked, desk, keys=keys, facts=told, connection=connection, progress=progress)
+
+
+def _cluster(params: Params) -> Cluster | None:
+    """The one connection that a release stage can be granted; a bad address is told before anything is reserved."""
+    if params.release.engine == "local":
+        return None
+    from airlock.run.dask_broker import Cluster
+
+    return Cluster(params.release)
+
+
+def _open(asked: Request, desk: Desk) -> Made:
+    outcome = confined(asked, desk, facts=_public_facts(asked))
+    return Made(asked, desk.hashes, outcome, watched=watched(asked))
+
+
+def _public_facts(asked: Request) -> Mapping[str, Any]:
+    """What the report page tells about the budget and the boundary; only that stage is given it."""
+    if asked.stage.name != "report":
+        return {}
+    from airlock.evidence.audit import audit
+    from airlock.evidence.page import page_facts
+    from airlock.owner.checks import balance
+
+    return page_facts(audit(asked.workspace).stages, asked.graph, balance(asked.workspace))
+
+
+def confined(
+    asked: Request,
+    desk: Desk,
+    *,
+    raw: Mapping[str, Path] | None = None,
+    progress: str = "",
+    keys: Mapping[str, bytes] | None = None,
+    facts: Mapping[str, Any] | None = None,
+    connection: Cluster | None = None,
+) -> Outcome:
+    """Run the stage's code behind the wall: it sees what is held, the raw files if it is given any, and its own folders."""
+    for out in asked.stage.outs:
+        (desk.staging / out).parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        reads = {**desk.held, **_hold_raw(raw or {}, stack)}
+        staging = stack.enter_context(paths.hold_folder(desk.staging, _OUTS))
+        told = {name: one.inside(new_root=asked.new_root) for name, one in reads.items()}
+        told |= {out: staging.inside(new_root=asked.new_root) / out for out in asked.stage.outs}
+        writes, kept = [staging], checkpoint(asked, progress)
+        if kept:
+            writes.append(stack.enter_context(paths.hold_folder(kept, _CHECKPOINT)))
+            told["checkpoint"] = writes[-1].inside(new_root=asked.new_root)
         visit = Visit(
-            stage=self.stage.name,
-            zone=self.zone,
-            module=self.code.module_of(self.stage.name, self.stage.module),
-            code=self.code,
-            params=self.params,
-            paths={**deps, **extra, **outs, **kept},
-            reads=(*deps.values(), *extra.values()),
-            writes=(staging, *kept.values()),
-            scratch=scratch,
-            watch=self.watched(),
-            **given,
+            stage=asked.stage.name,
+            zone=asked.zone,
+            module=asked.code.module_of(asked.stage.name, asked.stage.module),
+            code=asked.code,
+            params=asked.params,
+            paths=told,
+            reads=tuple(reads.values()),
+            writes=tuple(writes),
+            scratch=desk.scratch,
+            limits=asked.limits,
+            watch=watched(asked, tuple((raw or {}).values())),
+            guarded=guarded(asked.project),
+            facts=facts or {},
+            keys=keys or {},
+            connection=connection,
         )
         outcome = confine(
             visit,
-            project=self.project,
-            workspace=self.workspace,
-            layers=self.layers,
-            canary=canary(self.project),
-            listen=self.listen,
+            project=asked.project,
+            workspace=asked.workspace,
+            layers=asked.layers,
+            canary=canary(asked.project),
+            listen=asked.listen,
         )
-        for path in kept.values():
-            shutil.rmtree(path, ignore_errors=True)
-        return outcome
+    if kept:
+        remove(kept)
+    return outcome
 
-    def _checkpoint(self) -> dict[str, Path]:
-        """A folder that outlives a killed run, for stages that can go on where they stopped; gone after one that ends well.
 
-        An open stage's is in the workspace. A release stage's holds noisy iterates, and stays in AIRLOCK_HOME until they are released.
-        """
-        if self.zone == "sensitive":
-            return {}
-        place = self.project.folder if self.zone == "release" else self.workspace / ".airlock"
-        folder = place / "checkpoints" / self.stage.name
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return {"checkpoint": folder}
+def _hold_raw(raw: Mapping[str, Path], stack: ExitStack) -> dict[str, Held]:
+    """The name stays: it tells the format."""
+    return {
+        f"raw:{role}": stack.enter_context(paths.hold_file(path, f"{_RAW}/{role}/{path.name}"))
+        for role, path in raw.items()
+    }
 
-    def watched(self) -> tuple[Path, ...]:
-        """Where records are: the recorder tells whether any of it was opened."""
-        places = [
-            *registry.raw_paths(self.project),
-            *self.raw.values(),
-            self.workspace / "data/raw",
-            self.workspace / "data/sealed",
-        ]
-        return tuple(path for path in dict.fromkeys(places) if path.exists())
 
-    def _resolve(self, dep: str) -> Path:
-        """The real place of a dep, which must be the declared one: a link could lead to records."""
-        declared, real = self.workspace / dep, (self.workspace / dep).resolve()
-        if not real.exists():
-            raise BoundaryError(f"stage '{self.stage.name}': dep '{dep}' does not exist: run `dvc repro`")
-        if real != declared:
-            raise BoundaryError(
-                f"stage '{self.stage.name}': dep '{dep}' is a link: replace it by the file itself"
-            )
-        return real
+def checkpoint(asked: Request, progress: str = "") -> Path | None:
+    """A folder that outlives a killed run, for stages that can go on where they stopped; gone after one that ends well.
 
-    @contextmanager
-    def _folders(self) -> Iterator[tuple[Path, Path]]:
-        """Staging for the outs and a private TMPDIR, both gone afterwards.
+    It lies in AIRLOCK_HOME, by workspace and by what is being made: another clone is at another point of another release.
+    """
+    if asked.zone == "sensitive":
+        return None
+    clone = hashlib.sha256(os.fsencode(asked.workspace)).hexdigest()[:16]
+    made = hashlib.sha256(progress.encode()).hexdigest()[:32] if progress else asked.stage.name
+    folder = asked.project.checkpoints / clone / made
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
 
-        What a release stage stages is small and goes to tmpfs. A sensitive stage stages ciphertext, as large as the data:
-        it goes to the workspace's own file system, so that memory does not grow with the number of records.
-        """
-        memory = memory_folder()
-        beside = self.workspace / ".airlock"
-        beside.mkdir(exist_ok=True)
-        for folder in (memory, beside, self.project.folder):
-            _sweep(folder)
-        prefix = f"airlock-{os.getpid()}-"
-        staging = Path(tempfile.mkdtemp(prefix=prefix, dir=memory if self.zone == "release" else beside))
+
+def watched(asked: Request, raw: tuple[Path, ...] = ()) -> tuple[Path, ...]:
+    """Where records are: the recorder tells whether any of it was opened."""
+    places = [
+        *registry.raw_paths(asked.project),
+        *raw,
+        asked.workspace / "data/raw",
+        asked.workspace / "data/sealed",
+    ]
+    return tuple(path for path in dict.fromkeys(places) if path.exists())
+
+
+def guarded(home: Project) -> tuple[Path, ...]:
+    """Keys and ledgers: no stage has any business there."""
+    places = (home.keys, home.registry, *(home.folder / name for name in ("ledger.db", "scratch.db")))
+    return tuple(path for path in places if path.exists())
+
+
+@contextmanager
+def open_desk(asked: Request) -> Iterator[Desk]:
+    """Open and hash what the stage may read; staging for the outs and a private TMPDIR, both gone afterwards.
+
+    What a release stage stages is small and goes to tmpfs. A sensitive stage stages ciphertext, as large as the data: it goes
+    to AIRLOCK_HOME, so that memory does not grow with the number of records.
+    """
+    memory, home = memory_folder(), asked.project.folder
+    for folder in (memory, home):
+        sweep(folder)
+    names = (*asked.stage.deps, *pipelines(Workspace(asked.workspace)), "params.yaml", *asked.code.stages)
+    prefix = f"airlock-{os.getpid()}-"
+    with paths.hold(asked.workspace, names) as found:
+        held = {name: _trusted(one) for name, one in found.items()}
+        _check_unchanged(asked, held["params.yaml"])
+        hashed = {name: paths.hashes(one, compiled=not zones.is_code(name)) for name, one in held.items()}
+        staging = Path(tempfile.mkdtemp(prefix=prefix, dir=memory if asked.zone == "release" else home))
         scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=memory))
         try:
-            yield staging, scratch
+            yield Desk(held, hashed, staging, scratch)
         finally:
-            shutil.rmtree(staging, ignore_errors=True)
-            shutil.rmtree(scratch, ignore_errors=True)
+            remove(staging)
+            remove(scratch)
 
 
-def _sweep(folder: Path) -> None:
+def _trusted(one: Held) -> Held:
+    """The installed tool's own compiled modules may be read: whoever can change those can change the tool."""
+    return replace(one, hidden=()) if one.path.is_relative_to(TOOL) else one
+
+
+def _check_unchanged(asked: Request, held: Held) -> None:
+    """What was checked is what is held."""
+    if load_params(Path(f"/proc/self/fd/{held.descriptor}")) != asked.params:
+        raise BoundaryError("params.yaml changed while the stage was being started: run it again")
+
+
+def sweep(folder: Path) -> None:
     """Remove what runs left behind that were killed outright: their process is gone, and nobody else reads it."""
     for path in folder.glob("airlock-*-*"):
         number = path.name.split("-")[1]
-        if number.isdigit() and not Path("/proc", number).exists():
-            shutil.rmtree(path, ignore_errors=True)
+        if number.isdigit() and not Path("/proc", number).exists() and path.lstat().st_uid == os.geteuid():
+            remove(path)
 
 
 def seal_keys(keyring: Keyring, facts: Facts, generation: int | None) -> dict[str, bytes]:
     """The keys of the sealed files, by the names under which a room has them."""
     contexts = seal_contexts(facts, generation=generation)
     return {"seal:" + role: keyring.seal_key(context) for role, context in contexts.items()}
-
-
-def run_stage(
-    name: str, *, workspace: Path, listen: Callable[[Mapping[str, Any]], None] = lambda event: None
-) -> Path:
-    """Run one stage behind the wall; see the module's first lines for the order of events."""
-    return Run(name, workspace=workspace, listen=listen)()

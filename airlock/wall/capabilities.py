@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 
 from airlock.wall import kernel
@@ -14,11 +15,19 @@ _SECURE_BITS = 0b11101111
 _EPERM, _EINVAL = 1, 22
 
 
-def drop() -> None:
-    """Give up every capability for good and check that none is left."""
+def drop(identity: int = 0) -> None:
+    """Give up every capability for good and check that none is left.
+
+    Args:
+        identity: user and group number to take on the way, while that is still allowed; 0 to stay who one is.
+    """
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.prctl(kernel.PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL)
     _close_the_way_back()
+    if identity:
+        os.setgroups([])
+        os.setresgid(identity, identity, identity)
+        os.setresuid(identity, identity, identity)
     kernel.syscall("capset", struct.pack("<Ii", _VERSION_3, 0), bytes(24))
     if held():
         raise OSError(_EPERM, "capset: capabilities are still held")

@@ -13,6 +13,7 @@ from airlock.wall import landlock
 from airlock.wall.grants import Grants, unlisted_records
 from airlock.wall.layers import ALL, LEFT_OPEN, MEANING, MINIMUM, Layer, probe
 from airlock.wall.recorder import record
+from airlock.wall.sandbox import trial
 
 _PACKAGES = ("airlock", "dvc", "torch", "pyarrow", "numpy")
 _SHARED_MEMORY = Path("/dev/shm")
@@ -64,7 +65,10 @@ def examine() -> Examination:
         for layer, problem in problems.items()
     )
     offered = frozenset(layer for layer, problem in problems.items() if not problem)
-    surroundings = (_recorder(offered), _memory(), _swap(), _core_dumps(), _carriers(), _devices())
+    surroundings = (
+        *(_recorder(offered), _identity(offered), _limits(), _memory(), _swap(), _core_dumps(), _carriers()),
+        _devices(),
+    )
     return Examination(layers, surroundings, _versions())
 
 
@@ -81,6 +85,27 @@ def _recorder(offered: frozenset[Layer]) -> Finding:
         recorder.name,
         "" if recorder.descriptor >= 0 else "raise fs.inotify.max_user_instances",
     )
+
+
+def _identity(offered: frozenset[Layer]) -> Finding:
+    """Whether stages get a user number of their own, tried with a stage that tells its own."""
+    if os.geteuid() != 0:
+        return Finding("user", True, "stages run as this user, without any power to change it")
+    if not offered >= {Layer.ROOT, Layer.CAPABILITIES}:
+        return Finding(
+            "user", False, "stages run as root", "run Airlock as an ordinary user, or get a new root"
+        )
+    user = trial().user
+    if user == 0:
+        remedy = "use a file system with mapped mounts (ext4, XFS, Btrfs, tmpfs), or an ordinary user"
+        return Finding("user", False, "stages run as root, without its powers", remedy)
+    return Finding("user", True, f"stages run as users of their own that own nothing (now: {user})")
+
+
+def _limits() -> Finding:
+    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    answer = f"by the kernel for each process (rlimits), by the runner for output and time; memory here: {pages:.1f} GiB"
+    return Finding("limits", True, f"{answer}; set them in params.yaml, boundary")
 
 
 def _memory() -> Finding:
@@ -115,7 +140,7 @@ def _core_dumps() -> Finding:
     return Finding(
         "core dumps",
         True,
-        f"off for stages (this machine's pattern: {''.join(_lines('/proc/sys/kernel/core_pattern')) or 'unknown'})",
+        f"off for stages and for every process with a key (this machine's pattern: {''.join(_lines('/proc/sys/kernel/core_pattern')) or 'unknown'})",
     )
 
 

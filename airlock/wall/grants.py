@@ -64,7 +64,29 @@ _FILES = (
 )  # fmt: skip
 _NVIDIA = ("nvidia[0-9]*", "nvidiactl", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-caps/*")
 _PYTHON = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
+_NOBODY = {"USER": "stage", "LOGNAME": "stage"}  # its number has no name, and torch asks for one
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+
+
+@dataclass(frozen=True)
+class Held:
+    """A path that is open already. What is mounted, granted and hashed is this very thing, whatever its name leads to later.
+
+    Attributes:
+        path: its real path on the machine, without a link on the way.
+        descriptor: how it is held.
+        place: its path inside a new root, where that must not tell about the machine; `path` otherwise.
+        hidden: folders below it (relative names) that stay shut.
+    """
+
+    path: Path
+    descriptor: int
+    place: Path | None = None
+    hidden: tuple[str, ...] = ()
+
+    def inside(self, *, new_root: bool) -> Path:
+        """Where a stage finds it."""
+        return self.place if new_root and self.place else self.path
 
 
 @dataclass(frozen=True)
@@ -75,6 +97,8 @@ class Grants:
         read: files and folders it may read.
         execute: folders it may read and run programs from.
         write: folders (staging) in which it may make files and folders, nothing else.
+        held: files and folders it may read, opened already.
+        held_write: folders like those of `write`, opened already.
         hidden: folders below a granted one that stay shut.
         devices: device nodes it may drive (NVIDIA).
         environment: all environment variables, besides those of the private TMPDIR.
@@ -84,10 +108,17 @@ class Grants:
     read: tuple[Path, ...] = ()
     execute: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
+    held: tuple[Held, ...] = ()
+    held_write: tuple[Held, ...] = ()
     hidden: tuple[Path, ...] = ()
     devices: tuple[Path, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     canary: Path | None = None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Everything on the machine that it may read or write."""
+        return (*self.read, *self.execute, *self.write, *(one.path for one in (*self.held, *self.held_write)))
 
 
 def python_grants(zone: str, *code: Path) -> Grants:
@@ -113,8 +144,18 @@ def python_grants(zone: str, *code: Path) -> Grants:
         execute=system,
         hidden=tuple(path for path in hidden if path.is_dir()),
         devices=tuple(sorted(path for pattern in _NVIDIA for path in Path("/dev").glob(pattern))),
-        environment={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | _PYTHON,
+        environment={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        | _PYTHON
+        | _NOBODY,
     )
+
+
+def granted_to_all(path: Path) -> Path | None:
+    """The system's folder, open to every stage, that `path` lies in; None where it lies in none."""
+    grants, real = python_grants("release"), path.resolve()
+    if any(real.is_relative_to(folder.resolve()) for folder in grants.hidden):
+        return None
+    return next((one for one in (*grants.execute, *grants.read) if real.is_relative_to(one.resolve())), None)
 
 
 def cover(folder: str, hidden: Iterable[str]) -> list[tuple[str, bool]]:

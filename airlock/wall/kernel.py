@@ -18,6 +18,7 @@ _COMMON = {
     "open_tree": 428,
     "move_mount": 429,
     "close_range": 436,
+    "openat2": 437,
     "mount_setattr": 442,
     "landlock_create_ruleset": 444,
     "landlock_add_rule": 445,
@@ -47,10 +48,12 @@ NUMBERS: dict[str, dict[str, int]] = {
     },
 }
 
-PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_GET_SECCOMP = 1, 38, 21
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_GET_SECCOMP, PR_SET_DUMPABLE = 1, 38, 21, 4
 PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_CAP_AMBIENT, PR_SET_CHILD_SUBREAPER = 24, 28, 47, 36
 
 AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x1000, 0x8000
+_NO_MAGIC_LINKS, _NO_LINKS, _BENEATH = 0x02, 0x04, 0x08
+_EPERM, _EINVAL, _ENOSYS, _ELOOP = 1, 22, 38, 40
 
 
 def syscall(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
@@ -65,6 +68,65 @@ def syscall(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | N
         raise OSError(38, f"{name}: not known for {ARCHITECTURE}") from None
     words = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     return _checked(name, int(_libc.syscall(ctypes.c_long(number), *words)))
+
+
+def open_beneath(folder: int, path: str, flags: int = os.O_PATH) -> int:
+    """Open what stands below `folder` under this name: no link is followed on the way, and `..` leads nowhere.
+
+    Raises:
+        OSError: ELOOP where a link stands on the way or at its end.
+    """
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW
+    words = (flags, 0, _NO_MAGIC_LINKS | _NO_LINKS | _BENEATH)
+    how = b"".join(word.to_bytes(8, "little") for word in words)
+    try:
+        found = syscall("openat2", folder, os.fsencode(path or "."), how, len(how))
+    except OSError as error:
+        if error.errno not in (
+            _EPERM,
+            _ENOSYS,
+        ):  # a kernel before 5.6, or a container that does not know the call
+            raise
+        return walk_beneath(folder, path, flags)
+    return _no_link(found)
+
+
+def walk_beneath(folder: int, path: str, flags: int = os.O_PATH) -> int:
+    """The same, one name at a time."""
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW
+    names = [name for name in path.split("/") if name not in ("", ".")]
+    if path.startswith("/") or ".." in names:
+        raise OSError(_EINVAL, f"not below the folder: {path}")
+    place = (
+        os.open(".", os.O_PATH | os.O_CLOEXEC | os.O_DIRECTORY, dir_fd=folder)
+        if names[:-1]
+        else os.dup(folder)
+    )
+    try:
+        for name in names[:-1]:
+            _refuse_link(name, place)
+            inner = os.open(name, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=place)
+            os.close(place)
+            place = inner
+        if names:
+            _refuse_link(names[-1], place)
+        return _no_link(os.open(names[-1] if names else ".", flags, dir_fd=place))
+    finally:
+        os.close(place)
+
+
+def _refuse_link(name: str, folder: int) -> None:
+    """For the right error only: what is opened afterwards is opened without following."""
+    if os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode & 0o170000 == 0o120000:
+        raise OSError(_ELOOP, os.strerror(_ELOOP))
+
+
+def _no_link(descriptor: int) -> int:
+    """O_PATH with O_NOFOLLOW opens a link itself."""
+    if os.fstat(descriptor).st_mode & 0o170000 == 0o120000:
+        os.close(descriptor)
+        raise OSError(_ELOOP, os.strerror(_ELOOP))
+    return descriptor
 
 
 def prctl(option: int, value: int = 0, third: int = 0) -> int:

@@ -44,7 +44,7 @@ def handled(version: int) -> int:
     return (1 << 15 if version < 5 else 1 << 16) - 1
 
 
-def restrict(rules: list[tuple[str, int]]) -> None:
+def restrict(rules: list[tuple[str, int, int]]) -> None:
     """Refuse every access to files but those of `rules`, and all of TCP, for ever. Needs no_new_privs."""
     abi = version()
     if abi < OLDEST:
@@ -53,8 +53,8 @@ def restrict(rules: list[tuple[str, int]]) -> None:
     ruleset = kernel.syscall(
         "landlock_create_ruleset", attributes, 24 if abi >= 6 else 16 if abi >= 4 else 8, 0
     )
-    for path, access in rules:
-        _allow(ruleset, path, access & handled(abi))
+    for path, access, folder in rules:
+        _allow(ruleset, path, access & handled(abi), folder)
     kernel.syscall("landlock_restrict_self", ruleset, 0)
     os.close(ruleset)
 
@@ -64,8 +64,12 @@ def on_file(access: int) -> int:
     return access & _ON_A_FILE
 
 
-def _allow(ruleset: int, path: str, access: int) -> None:
-    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+def _allow(ruleset: int, path: str, access: int, folder: int) -> None:
+    """A path below an open folder is looked up from there, without links; the empty one is what is open itself."""
+    if folder < 0:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    else:
+        place = kernel.open_beneath(folder, path) if path else os.dup(folder)
     try:
         kernel.syscall("landlock_add_rule", ruleset, _PATH_BENEATH, struct.pack("<Qi", access, place), 0)
     except OSError as error:

@@ -25,13 +25,13 @@ TYPE_CHECKING = False  # `typing` itself would cost 4 ms
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from airlock.wall.namespaces import Plan
+    from airlock.wall.plan import Limits, Plan
 
 _SIGKILL = 9
 _CLOSE_ON_EXEC = 4
 _LAST_DESCRIPTOR = 0xFFFFFFFF
 _SETUP_FAILED = 71
-HOLE, STARTED = "hole: ", b"started"
+HOLE, STARTED = "hole: ", b"started as "
 
 
 def main() -> int:
@@ -42,11 +42,12 @@ def main() -> int:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         _no_core_dumps()
         os.umask(0o077)
+        maps = namespaces.owner_maps(plan)
         if "namespaces" in plan["layers"]:
             namespaces.separate()
         child = os.fork()
         if child == 0:
-            _inside(plan)
+            _inside(plan, maps)
     except Exception as error:
         _fail(plan, error)
     return _guard(child)
@@ -122,16 +123,23 @@ def _exit_status(status: int) -> int:
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
-def _inside(plan: Plan) -> NoReturn:
+def _inside(plan: Plan, maps: dict[tuple[int, int], int]) -> NoReturn:
     try:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, _SIGKILL)
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
         _deafen()
-        if "namespaces" in plan["layers"]:
-            namespaces.new_root(plan) if "root" in plan["layers"] else namespaces.hide_host(plan)
+        identity = 0
+        if "root" in plan["layers"]:
+            identity = namespaces.new_root(plan, maps)
+        elif "namespaces" in plan["layers"]:
+            namespaces.hide_host(plan)
         os.chdir(plan["cwd"])
-        _restrict(plan)
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, _SIGKILL)  # a change of credentials clears it
+        _limit(plan["limits"])
+        _restrict(plan, identity)
+        # A change of credentials clears it.
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, _SIGKILL)
+        # The plan is in this memory, with paths of the machine: not to be read by the stage.
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         if "namespaces" in plan["layers"]:
             stage = os.fork()
             if stage:
@@ -142,6 +150,18 @@ def _inside(plan: Plan) -> NoReturn:
         _fail(plan, error)
 
 
+def _limit(limits: Limits) -> None:
+    """Never above what is set already; 0 is no limit."""
+    for kind, most in (
+        (resource.RLIMIT_DATA, limits["memory"]),
+        (resource.RLIMIT_NPROC, limits["processes"]),
+        (resource.RLIMIT_FSIZE, limits["file_size"]),
+    ):
+        _, hard = resource.getrlimit(kind)
+        if most and (hard == resource.RLIM_INFINITY or most < hard):
+            resource.setrlimit(kind, (most, most))
+
+
 def _deafen() -> None:
     """A terminal is open for reading too: a stage may write to it, but not hear what the user types."""
     for descriptor in (1, 2):
@@ -149,13 +169,16 @@ def _deafen() -> None:
             os.dup2(os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NOCTTY), descriptor)
 
 
-def _restrict(plan: Plan) -> None:
+def _restrict(plan: Plan, identity: int) -> None:
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     if "capabilities" in plan["layers"]:
-        capabilities.drop()
+        capabilities.drop(identity)
     if "landlock" in plan["layers"]:
         landlock.restrict(
-            [(path.replace("/proc/self", f"/proc/{os.getpid()}"), access) for path, access in plan["rules"]]
+            [
+                (path.replace("/proc/self", f"/proc/{os.getpid()}") if folder < 0 else path, access, folder)
+                for path, access, folder in plan["rules"]
+            ]
         )
     if "seccomp" in plan["layers"]:
         seccomp.install(plan["filter"])
@@ -178,7 +201,7 @@ def _start(plan: Plan) -> NoReturn:
     kernel.syscall("close_range", 3, _LAST_DESCRIPTOR, _CLOSE_ON_EXEC)
     for child, copy in copies.items():
         os.dup2(copy, child)
-    os.write(plan["report"], STARTED)
+    os.write(plan["report"], STARTED + b"%d;" % os.getuid())
     os.execve(plan["argv"][0], plan["argv"], plan["environment"])
 
 

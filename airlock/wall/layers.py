@@ -11,6 +11,7 @@ from typing import Literal
 
 from airlock.errors import BoundaryError
 from airlock.wall import capabilities, kernel, landlock, namespaces, seccomp
+from airlock.wall.plan import EMPTY, NOWHERE
 
 Enforcement = Literal["strict", "auto", "advisory"]
 
@@ -34,17 +35,6 @@ MEANING: dict[Layer, str] = {
     Layer.LANDLOCK: "opens only what was granted, by the kernel's leave",
     Layer.CAPABILITIES: "has none of root's powers, even as root",
     Layer.SECCOMP: "cannot make the system calls that lead around walls",
-}
-
-_EMPTY = {
-    "mounts": [],
-    "links": [],
-    "hidden": [],
-    "scratch": "/tmp",
-    "cwd": "/",
-    "marks": [],
-    "recorder": -1,
-    "proc_writable": False,
 }
 
 LEFT_OPEN: dict[Layer, str] = {
@@ -134,16 +124,16 @@ def _namespace_remedy() -> str:
 
 
 def _separate() -> None:
-    _in_namespaces(lambda: namespaces.hide_host(_EMPTY))
+    _in_namespaces(lambda: namespaces.hide_host(EMPTY))
 
 
 def _enter_new_root() -> None:
-    _in_namespaces(lambda: namespaces.new_root(_EMPTY))
+    _in_namespaces(lambda: namespaces.new_root(EMPTY, {}))
 
 
 def _raise_all() -> None:
     def inside() -> None:
-        namespaces.new_root(_EMPTY)
+        namespaces.new_root(EMPTY, {})
         capabilities.drop()
         _restrict()
         _filter()
@@ -151,7 +141,7 @@ def _raise_all() -> None:
     _in_namespaces(inside)
 
 
-def _in_namespaces(action: Callable[[], None]) -> None:
+def _in_namespaces(action: Callable[[], object]) -> None:
     """A fresh /proc can only be mounted by a process of the new pid namespace: hence a second child."""
     namespaces.separate()
     if trouble := _try(action):
@@ -160,7 +150,7 @@ def _in_namespaces(action: Callable[[], None]) -> None:
 
 def _restrict() -> None:
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    landlock.restrict([("/", landlock.READ_DIR)])
+    landlock.restrict([("/", landlock.READ_DIR, NOWHERE)])
 
 
 def _filter() -> None:
@@ -168,12 +158,14 @@ def _filter() -> None:
     seccomp.install(seccomp.build(kernel.ARCHITECTURE, new_root=False))
 
 
-def _try(action: Callable[[], None]) -> str:
+def _try(action: Callable[[], object]) -> str:
     """Do it in a child process; empty if it went well, otherwise why not."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         try:
+            # A process that holds keys is hidden from its own user (see secrecy.py), who then may not set up a namespace for it.
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
             action()
             os._exit(0)
         except OSError as error:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from airlock.errors import BoundaryError
 from airlock.wall import landlock, seccomp
-from airlock.wall.grants import Grants, cover
+from airlock.wall.grants import Grants, Held, cover
 from airlock.wall.layers import Layer
 from airlock.wall.namespaces import NO_DEVICES, READ_ONLY, SHARED_MEMORY
-
-Rule = tuple[str, int]
-Mount = tuple[str, bool, int]
+from airlock.wall.plan import NOWHERE, Mount, Rule
 
 _DEVICES = {
     "/dev/null": landlock.READ_FILE | landlock.WRITE_FILE,
@@ -39,7 +38,7 @@ class Blueprint:
     """Resolved grants, as plain values that the launcher carries out in order.
 
     Attributes:
-        mounts: path, whether it is a folder, mount attributes; parents before children.
+        mounts: parents before children.
         links: symbolic links that lead to granted paths, with their targets.
         hidden: folders to cover with an empty one.
         rules: Landlock rules.
@@ -71,14 +70,13 @@ def draw(
         devices=_resolve((*map(Path, _DEVICES), *grants.devices), links),
     )
     new_root = Layer.ROOT in layers
+    shown = {*real.read, *real.execute}
+    hidden = [str(path) for path in sorted(real.hidden) if shown.intersection(path.parents)]
+    hidden += [f"{one.inside(new_root=True)}/{name}" for one in grants.held for name in one.hidden]
     return Blueprint(
-        mounts=tuple(_mounts(real)),
+        mounts=tuple(_mounts(real, new_root=new_root)),
         links=tuple(links.items()),
-        hidden=tuple(
-            str(path)
-            for path in sorted(real.hidden)
-            if {*real.read, *real.execute}.intersection(path.parents)
-        ),
+        hidden=tuple(dict.fromkeys(hidden)),
         rules=tuple(_rules(real, layers, scratch=scratch.resolve(), cwd=cwd.resolve())),
         filter=seccomp.build(architecture, new_root=new_root) if Layer.SECCOMP in layers else b"",
     )
@@ -109,49 +107,100 @@ def _tops(paths: Iterable[Path]) -> list[Path]:
     return [path for path in sorted(known) if not known.intersection(path.parents)]
 
 
-def _mounts(grants: Grants) -> list[Mount]:
-    """Parents before children; what a granted parent already shows is not mounted again."""
-    found = [(path, READ_ONLY | NO_DEVICES) for path in _tops((*grants.read, *grants.execute))]
-    found += [(path, NO_DEVICES) for path in grants.write]
-    found += [(path, 0) for path in grants.devices]
-    return [(str(path), path.is_dir(), attributes) for path, attributes in sorted(found)]
+def _mounts(grants: Grants, *, new_root: bool) -> list[Mount]:
+    """Parents before children; what a granted parent already shows is not mounted again, but for what is held."""
+    found = [_mount(path, READ_ONLY | NO_DEVICES) for path in _tops((*grants.read, *grants.execute))]
+    found += [_mount(path, NO_DEVICES) for path in grants.write]
+    found += [_mount(path, 0) for path in grants.devices]
+    found += [_mount_held(one, READ_ONLY | NO_DEVICES, new_root=new_root) for one in grants.held]
+    found += [_mount_held(one, NO_DEVICES, new_root=new_root) for one in grants.held_write]
+    # The last word on a place is that of who holds it: sorted is stable, and held ones come last.
+    return list({mount["place"]: mount for mount in sorted(found, key=lambda mount: mount["place"])}.values())
+
+
+def _mount(path: Path, attributes: int) -> Mount:
+    return Mount(
+        source=str(path), place=str(path), folder=path.is_dir(), attributes=attributes, descriptor=NOWHERE
+    )
+
+
+def _mount_held(one: Held, attributes: int, *, new_root: bool) -> Mount:
+    return Mount(
+        source=str(one.path),
+        place=str(one.inside(new_root=new_root)),
+        folder=_is_folder(one),
+        attributes=attributes,
+        descriptor=one.descriptor,
+    )
+
+
+def _is_folder(one: Held) -> bool:
+    return stat.S_ISDIR(os.fstat(one.descriptor).st_mode)
 
 
 def _rules(grants: Grants, layers: frozenset[Layer], *, scratch: Path, cwd: Path) -> list[Rule]:
     # In a new root an empty folder lies over each hidden one; only without it must the rules leave them out one by one.
-    hidden = [] if Layer.ROOT in layers else [str(path) for path in grants.hidden]
+    new_root = Layer.ROOT in layers
+    hidden = [] if new_root else [str(path) for path in grants.hidden]
     rules = [*_below(grants.read, hidden, landlock.READ), *_below(grants.execute, hidden, landlock.RUN)]
-    rules += [(str(path), landlock.SCRATCH if path == scratch else landlock.WRITE) for path in grants.write]
     rules += [
-        (str(path), landlock.on_file(_DEVICES.get(str(path), landlock.DEVICE))) for path in grants.devices
+        (str(path), landlock.SCRATCH if path == scratch else landlock.WRITE, NOWHERE) for path in grants.write
     ]
+    rules += [
+        (str(path), landlock.on_file(_DEVICES.get(str(path), landlock.DEVICE)), NOWHERE)
+        for path in grants.devices
+    ]
+    for one in grants.held:
+        rules += _below_held(one, () if new_root else one.hidden)
+    rules += [("", landlock.WRITE, one.descriptor) for one in grants.held_write]
     return rules + _places(grants, layers, hidden, cwd)
 
 
 def _below(paths: Iterable[Path], hidden: Sequence[str], access: int) -> list[Rule]:
     shown = (entry for path in _tops(paths) for entry in cover(str(path), hidden))
-    return [(path, access if folder else landlock.on_file(access)) for path, folder in shown]
+    return [(path, access if folder else landlock.on_file(access), NOWHERE) for path, folder in shown]
+
+
+def _below_held(one: Held, hidden: Sequence[str]) -> list[Rule]:
+    """By names relative to the descriptor: what they lead to is looked up from there, without links."""
+    if not hidden:
+        access = landlock.READ if _is_folder(one) else landlock.on_file(landlock.READ)
+        return [("", access, one.descriptor)]
+    top = str(one.path)
+    shown = cover(top, [f"{top}/{name}" for name in hidden])
+    rules = [
+        (
+            os.path.relpath(path, top),
+            landlock.READ if folder else landlock.on_file(landlock.READ),
+            one.descriptor,
+        )
+        for path, folder in shown
+    ]
+    listed = {"", *(parent for name in hidden for parent in _parents(name))}
+    return rules + [(name, landlock.READ_DIR, one.descriptor) for name in sorted(listed)]
+
+
+def _parents(name: str) -> list[str]:
+    parts = name.split("/")[:-1]
+    return ["/".join(parts[: count + 1]) for count in range(len(parts))]
 
 
 def _places(grants: Grants, layers: frozenset[Layer], hidden: Sequence[str], cwd: Path) -> list[Rule]:
     """Rules that depend on whose /proc, /dev/shm and root the stage sees."""
     cuda_names_threads = landlock.WRITE_FILE | landlock.TRUNCATE if len(grants.devices) > len(_DEVICES) else 0
     if Layer.NAMESPACES in layers:
-        rules = [("/proc", landlock.READ | cuda_names_threads)]
+        rules = [("/proc", landlock.READ | cuda_names_threads, NOWHERE)]
     else:
-        rules = [(path, landlock.READ_FILE) for path in _PROC if os.path.exists(path)]
-        rules += [(path, landlock.READ) for path in _NVIDIA if os.path.isdir(path)]
-        rules.append(("/proc/self", landlock.READ | cuda_names_threads))
+        rules = [(path, landlock.READ_FILE, NOWHERE) for path in _PROC if os.path.exists(path)]
+        rules += [(path, landlock.READ, NOWHERE) for path in _NVIDIA if os.path.isdir(path)]
+        rules.append(("/proc/self", landlock.READ | cuda_names_threads, NOWHERE))
     if Layer.ROOT in layers:
-        return [
-            *rules,
-            (SHARED_MEMORY, landlock.WRITE),
-            ("/", landlock.READ_DIR),
-        ]  # the root holds only grants
+        # The root holds only grants.
+        return [*rules, (SHARED_MEMORY, landlock.WRITE, NOWHERE), ("/", landlock.READ_DIR, NOWHERE)]
     # Python lists the folders that it imports from. Names alone can be found out without a new root anyway.
     partly = [
         path
         for path in _tops((*grants.read, *grants.execute))
         if any(below.startswith(f"{path}/") for below in hidden)
     ]
-    return [*rules, *((str(path), landlock.READ_DIR) for path in (cwd, *partly))]
+    return [*rules, *((str(path), landlock.READ_DIR, NOWHERE) for path in (cwd, *partly))]

@@ -6,15 +6,14 @@ Runs in the launcher. Every source is cloned before anything is mounted, so no m
 from __future__ import annotations
 
 import os
+import select
 import struct
 
 from airlock.wall import kernel
 
 TYPE_CHECKING = False  # `typing` itself would cost the launcher 4 ms
 if TYPE_CHECKING:
-    from typing import Any
-
-    Plan = dict[str, Any]
+    from airlock.wall.plan import Mount, Plan
 
 _NEWNS, _NEWUSER = 0x00020000, 0x10000000
 _NEW_ALL = (
@@ -25,7 +24,8 @@ READ_ONLY, NO_SETUID, NO_DEVICES, NO_EXECUTE = 1, 2, 4, 8
 _CLONE_TREE, _NO_FOLLOW = 1 | 0x80000, 0x100
 _MOVE_EMPTY_PATH = 4
 _MARK_MOUNT, _OPENED = 0x1 | 0x10, 0x20
-EPERM = 1
+_MAP_OWNERS = 0x00100000
+EPERM, _ESTALE = 1, 116
 
 SHARED_MEMORY = "/dev/shm"
 WITNESS = "/.witness"
@@ -50,37 +50,116 @@ def separate() -> None:
 def hide_host(plan: Plan) -> None:
     """Without a new root: a fresh /proc, and a /dev/shm with nothing but the grants in it, over the machine's own."""
     kernel.mount("none", "/", "", _PRIVATE)
-    kept = [mount for mount in plan["mounts"] if mount[0].startswith(SHARED_MEMORY + "/")]
-    trees = [_clone(path) for path, _, _ in kept]
+    kept = [mount for mount in plan["mounts"] if mount["place"].startswith(SHARED_MEMORY + "/")]
+    trees = [_source(mount) for mount in kept]
     _mount_proc("/proc", writable=plan["proc_writable"])
     _mount_memory(SHARED_MEMORY, "1777")
-    for tree, (path, folder, attributes) in zip(trees, kept, strict=True):
-        _make_place(path, folder)
-        _attach(tree, path, attributes)
+    for tree, mount in zip(trees, kept, strict=True):
+        _make_place(mount["place"], mount["folder"])
+        _attach(tree, mount["place"], mount["attributes"])
 
 
-def new_root(plan: Plan) -> None:
-    """Build a root of nothing but the plan's mounts and links, and make it this process's root."""
+def new_root(plan: Plan, maps: dict[tuple[int, int], int]) -> int:
+    """Build a root of nothing but the plan's mounts and links, and make it this process's root.
+
+    Args:
+        plan: what to mount.
+        maps: from `owner_maps`.
+
+    Returns:
+        The user number that the stage is to take, whose files those of the mounts now seem to be; 0 to keep this one.
+    """
     kernel.mount("none", "/", "", _PRIVATE)
-    trees = [_clone(path) for path, _, _ in plan["mounts"]]
-    _mount_memory(
-        plan["scratch"], "755"
-    )  # any folder will do as the place of the new root; only this process sees it
+    trees = [_source(mount) for mount in plan["mounts"]]
+    identity = _give(trees, plan, maps)
+    # Any folder will do as the place of the new root; only this process sees it.
+    _mount_memory(plan["scratch"], "755")
     os.chdir(plan["scratch"])
+    private = os.umask(
+        0o022
+    )  # the folders on the way are empty, and a stage with a number of its own goes through them
     os.makedirs("." + SHARED_MEMORY)
     _mount_memory("." + SHARED_MEMORY, "1777")
     for link, target in plan["links"]:
         _make_parent("." + link)
         os.symlink(target, "." + link)
-    for tree, (path, folder, attributes) in zip(trees, plan["mounts"], strict=True):
-        _make_place("." + path, folder)
-        _attach(tree, "." + path, attributes)
+    for tree, mount in zip(trees, plan["mounts"], strict=True):
+        _make_place("." + mount["place"], mount["folder"])
+        _attach(tree, "." + mount["place"], mount["attributes"])
     _hide(plan["hidden"])
     _furnish(plan)
     _set_attributes(kernel.AT_FDCWD, ".", READ_ONLY | NO_SETUID | NO_DEVICES)
     kernel.syscall("pivot_root", b".", b".")
     kernel.detach(".")
     os.chdir("/")
+    os.umask(private)
+    return identity
+
+
+def owner_maps(plan: Plan) -> dict[tuple[int, int], int]:
+    """For every owner of a mount, a user namespace that maps its numbers to the stage's: it is only ever used as a table.
+
+    To be made before `separate`: /proc must still be that of this process. Empty where it cannot be done.
+    """
+    if not plan["identity"]:
+        return {}
+    owners = {
+        (status.st_uid, status.st_gid) for status in map(os.stat, {one["source"] for one in plan["mounts"]})
+    }
+    try:
+        return {owner: _map(owner, plan["identity"]) for owner in owners}
+    except OSError:
+        return {}
+
+
+def _map(owner: tuple[int, int], identity: int) -> int:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            kernel.unshare(_NEWUSER)
+            os.write(writer, b".")
+            select.poll().poll()
+        finally:
+            os._exit(1)
+    os.close(writer)
+    try:
+        if not os.read(reader, 1):
+            raise OSError(EPERM, "unshare: no user namespace")
+        _write(f"/proc/{child}/uid_map", f"{owner[0]} {identity} 1")
+        _write(f"/proc/{child}/gid_map", f"{owner[1]} {identity} 1")
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(reader)
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+
+
+def _give(trees: list[int], plan: Plan, maps: dict[tuple[int, int], int]) -> int:
+    """Show the owners' files as those of the stage's own user, by mounts that map numbers: nothing changes on the disk.
+
+    Only if it works for all that is held (deps and outs); of the rest, what everyone may read stays readable.
+    """
+    if not maps:
+        return 0
+    # Held ones first: if one of them fails, none of the others was changed.
+    for held in (True, False):
+        for tree, mount in zip(trees, plan["mounts"], strict=True):
+            if held == (mount["descriptor"] >= 0) and not _map_owner(tree, maps) and held:
+                return 0
+    return plan["identity"]
+
+
+def _map_owner(tree: int, maps: dict[tuple[int, int], int]) -> bool:
+    status = os.fstat(tree)
+    try:
+        words = struct.pack("<QQQQ", _MAP_OWNERS, 0, 0, maps[status.st_uid, status.st_gid])
+        kernel.syscall(
+            "mount_setattr", tree, b"", kernel.AT_EMPTY_PATH | kernel.AT_RECURSIVE, words, len(words)
+        )
+    except (OSError, KeyError):  # a file system that cannot
+        return False
+    return True
 
 
 def _furnish(plan: Plan) -> None:
@@ -100,6 +179,29 @@ def _hide(folders: list[str]) -> None:
     os.mkdir("." + _VOID, 0o555)
     for path in folders:
         _attach(_clone("." + _VOID), "." + path, READ_ONLY)
+
+
+def _source(mount: Mount) -> int:
+    """A copy of the mount at `source`; where it is held, of what is held.
+
+    A descriptor from outside belongs to a mount outside, which cannot be copied from in here. So the name is looked up again,
+    without links, and must lead to what is held, which cannot go away meanwhile: there is no moment to swap it in.
+    """
+    if mount["descriptor"] < 0:
+        return _clone(mount["source"])
+    root = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    try:
+        found = kernel.open_beneath(root, mount["source"][1:])
+    finally:
+        os.close(root)
+    try:
+        ours, theirs = os.fstat(found), os.fstat(mount["descriptor"])
+        if (ours.st_dev, ours.st_ino) != (theirs.st_dev, theirs.st_ino):
+            raise OSError(_ESTALE, f"it was replaced while the stage was being started ({mount['source']})")
+        flags = _CLONE_TREE | kernel.AT_RECURSIVE | kernel.AT_EMPTY_PATH
+        return kernel.syscall("open_tree", found, b"", flags)
+    finally:
+        os.close(found)
 
 
 def _clone(path: str) -> int:

@@ -51,15 +51,19 @@ class Recorder(Protocol):
         """Stop watching."""
 
 
-def record(watch: Sequence[Path], grants: Grants, layers: frozenset[Layer]) -> Recorder:
-    """The best recorder on offer here."""
+def record(
+    watch: Sequence[Path], grants: Grants, layers: frozenset[Layer], guarded: Sequence[Path] = ()
+) -> Recorder:
+    """The best recorder on offer here. `guarded` is what others open too: it counts where the stage could open it."""
     try:
         if Layer.ROOT in layers:
-            return Fanotify(watch)
+            return Fanotify([*watch, *guarded])
     except OSError:
         pass  # not root, or a kernel without it
+    granted = [path.resolve() for path in grants.paths]
+    shown = [path for path in guarded if any(path.resolve().is_relative_to(one) for one in granted)]
     try:
-        return Inotify(watch, grants)
+        return Inotify([*watch, *shown], grants)
     except OSError as error:
         return Blind(f"unknown (inotify: {error.strerror}; raise fs.inotify.max_user_watches)")
 
@@ -125,7 +129,7 @@ class Inotify:
     _HEADER = struct.Struct("<iIII")
 
     def __init__(self, watch: Sequence[Path], grants: Grants) -> None:
-        self._granted = tuple(path.resolve() for path in (*grants.read, *grants.execute, *grants.write))
+        self._granted = tuple(path.resolve() for path in grants.paths)
         self._opened: set[str] = set()
         self._unknown = False
         self._watched: dict[int, tuple[Path, Path]] = {}

@@ -8,20 +8,22 @@ import re
 import select
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from airlock.errors import BoundaryError, StageFailed
 from airlock.wall import kernel
-from airlock.wall.grants import Grants, python_grants
+from airlock.wall.grants import Grants, Held, python_grants
 from airlock.wall.launcher import HOLE, STARTED
-from airlock.wall.layers import Layer
+from airlock.wall.layers import ALL, Layer
 from airlock.wall.mount_plan import draw
-from airlock.wall.namespaces import READ_ONLY
+from airlock.wall.namespaces import NO_DEVICES
+from airlock.wall.plan import EMPTY, NO_LIMITS, NOWHERE, Limits, Mount, Plan
 from airlock.wall.recorder import Recorder, record
 
 __all__ = ["Grants", "Outcome", "python_grants", "run"]
@@ -31,6 +33,7 @@ _LAUNCH = (
 )
 _CODE = Path(__file__).resolve().parents[2]
 _PATIENCE = 10.0  # seconds
+_FIRST_USER = 0x7A000000  # far above what systems give out, and below 2^31, which some programs take for the last number
 _INTERVAL = 200  # milliseconds
 
 
@@ -43,12 +46,14 @@ class Outcome:
         layers: what was in force, each tried inside before the program started.
         reads: which watched paths were opened; None is unknown.
         recorder: what watched, or why nothing did.
+        user: the user number that the program ran as.
     """
 
     returncode: int
     layers: frozenset[Layer]
     reads: tuple[str, ...] | None
     recorder: str
+    user: int
 
 
 def run(
@@ -62,6 +67,8 @@ def run(
     cwd: Path,
     scratch: Path,
     watch: Sequence[Path] = (),
+    guarded: Sequence[Path] = (),
+    limits: Limits = NO_LIMITS,
     timeout: float | None = None,
     on_start: Callable[[int], None] | None = None,
 ) -> Outcome:
@@ -77,6 +84,8 @@ def run(
         cwd: working folder.
         scratch: its private, empty TMPDIR and HOME.
         watch: files and folders whose opening is to be recorded.
+        guarded: those of which only opens by the program count, because others open them all the time (keys, ledger).
+        limits: on memory, processes and files.
         timeout: seconds until it is ended by force.
         on_start: called with the process id of the launcher once the program runs behind the wall.
 
@@ -87,26 +96,45 @@ def run(
     if Layer.ROOT in layers and Layer.NAMESPACES not in layers:
         raise BoundaryError("a new root needs namespaces of its own: take the layers that `choose` gives")
     _check_canary(grants, layers)
-    recorder = record(watch, grants, layers)
+    recorder = record(watch, grants, layers, guarded)
     report, launchers_end = os.pipe()
     try:
+        held = (one.descriptor for one in (*grants.held, *grants.held_write))
         given = (launchers_end, *pass_fds.values(), *((recorder.descriptor,) if recorder.marks else ()))
-        process = _launch(given, stdout, stderr)
+        process = _launch((*given, *held), stdout, stderr)
         try:
             # While the launcher's Python starts, the plan is drawn.
-            plan = _plan(argv, grants, layers, recorder, scratch=scratch.resolve(), cwd=cwd.resolve())
-            _send(process, {**plan, "report": launchers_end, "descriptors": dict(pass_fds)})
+            plan = _plan(argv, grants, layers, recorder, limits, scratch=scratch.resolve(), cwd=cwd.resolve())
+            plan["report"], plan["descriptors"] = launchers_end, dict(pass_fds)
+            _send(process, plan)
             os.close(launchers_end)
             launchers_end = -1
-            returncode = _watch(process, report, recorder, timeout, on_start)
+            returncode, user = _watch(process, report, recorder, timeout, on_start)
         finally:
             _end(process)
-        return Outcome(returncode, layers, recorder.reads(), recorder.name)
+        return Outcome(returncode, layers, recorder.reads(), recorder.name, user)
     finally:
         recorder.close()
         os.close(report)
         if launchers_end >= 0:
             os.close(launchers_end)
+
+
+def trial() -> Outcome:
+    """A program that does nothing, behind all layers, with one folder that is held: for `airlock doctor`."""
+    with tempfile.TemporaryDirectory() as folder:
+        canary, held, scratch = (Path(folder, name).resolve() for name in ("canary", "held", "scratch"))
+        canary.write_bytes(b"")
+        held.mkdir()
+        scratch.mkdir()
+        descriptor = os.open(held, os.O_PATH | os.O_CLOEXEC)
+        try:
+            grants = replace(python_grants("open"), held=(Held(held, descriptor),), canary=canary)
+            argv = [sys.executable, "-I", "-S", "-c", ""]
+            null = subprocess.DEVNULL
+            return run(argv, grants, ALL, pass_fds={}, stdout=null, stderr=null, cwd=scratch, scratch=scratch)
+        finally:
+            os.close(descriptor)
 
 
 def _check_canary(grants: Grants, layers: frozenset[Layer]) -> None:
@@ -124,35 +152,55 @@ def _plan(
     grants: Grants,
     layers: frozenset[Layer],
     recorder: Recorder,
+    limits: Limits,
     *,
     scratch: Path,
     cwd: Path,
-) -> dict[str, Any]:
+) -> Plan:
     blueprint = draw(grants, layers, scratch=scratch, cwd=cwd, architecture=kernel.ARCHITECTURE)
-    readable = [path for path, _, attributes in blueprint.mounts if attributes & READ_ONLY]
+    # CUDA maps more than it uses.
+    limits = Limits(
+        memory=0 if grants.devices else limits["memory"],
+        processes=limits["processes"],
+        file_size=limits["file_size"],
+    )
     return {
+        **EMPTY,
         "argv": list(argv),
         "canary": os.path.realpath(grants.canary or "") if layers & {Layer.ROOT, Layer.LANDLOCK} else "",
         "cwd": str(cwd),
         "environment": _environment(grants, scratch),
         "filter": blueprint.filter,
-        "hidden": blueprint.hidden,
+        "hidden": list(blueprint.hidden),
+        "identity": _identity(layers),
         "layers": [str(layer) for layer in layers],
-        "links": blueprint.links,
-        "marks": _with_submounts(readable) if recorder.marks else [],
-        "mounts": blueprint.mounts,
+        "limits": limits,
+        "links": list(blueprint.links),
+        "marks": _with_submounts(blueprint.mounts) if recorder.marks else [],
+        "mounts": list(blueprint.mounts),
         "proc_writable": bool(grants.devices),
         "recorder": recorder.descriptor,
-        "rules": blueprint.rules,
+        "rules": list(blueprint.rules),
         "scratch": str(scratch),
     }
 
 
-def _with_submounts(paths: list[str]) -> list[str]:
-    """A mark holds for one mount; folders may have others below."""
+def _identity(layers: frozenset[Layer]) -> int:
+    """A user number that owns nothing and that no other run has: for root only, and where the paths can be shown to it."""
+    whole = {Layer.ROOT, Layer.CAPABILITIES} <= layers
+    return _FIRST_USER + os.getpid() if os.geteuid() == 0 and whole else 0
+
+
+def _with_submounts(mounts: Sequence[Mount]) -> list[str]:
+    """All but devices, the writable ones too. A mark holds for one mount; folders may have others below."""
     with open("/proc/self/mountinfo") as file:
         points = [_unescape(line.split()[4]) for line in file]
-    return [*paths, *(point for point in points if any(point.startswith(path + "/") for path in paths))]
+    found = []
+    for mount in mounts:
+        if mount["attributes"] & NO_DEVICES:
+            below = [point for point in points if point.startswith(mount["source"] + "/")]
+            found += [mount["place"], *(mount["place"] + point[len(mount["source"]) :] for point in below)]
+    return found
 
 
 def _unescape(point: str) -> str:
@@ -179,8 +227,8 @@ def _launch(
     )
 
 
-def _send(process: subprocess.Popen[bytes], plan: dict[str, Any]) -> None:
-    data = marshal.dumps(plan)
+def _send(process: subprocess.Popen[bytes], plan: Plan) -> None:
+    data = marshal.dumps(dict(plan))
     assert process.stdin is not None
     with suppress(BrokenPipeError):  # it ended at once: its status tells
         process.stdin.write(len(data).to_bytes(4, "little") + data)
@@ -193,7 +241,9 @@ def _watch(
     recorder: Recorder,
     timeout: float | None,
     on_start: Callable[[int], None] | None,
-) -> int:
+) -> tuple[int, int]:
+    """Exit status and user number."""
+    user = NOWHERE
     deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
     ended = os.pidfd_open(process.pid)
     poll = select.poll()
@@ -204,12 +254,12 @@ def _watch(
             ready = {descriptor for descriptor, _ in poll.poll(_INTERVAL)}
             recorder.drain()  # now and then: to wake up for every open would slow the stage down
             if report in ready:
-                _check_report(_read_all(report))
+                user = _check_report(_read_all(report))
                 poll.unregister(report)
                 if on_start:
                     on_start(process.pid)
             elif ended in ready:
-                return process.wait()
+                return process.wait(), user
         raise StageFailed(f"the stage was ended after {timeout:g} seconds: give it more time or less work")
     finally:
         os.close(ended)
@@ -219,11 +269,13 @@ def _read_all(descriptor: int) -> bytes:
     return b"".join(iter(lambda: os.read(descriptor, 4096), b""))
 
 
-def _check_report(report: bytes) -> None:
-    """The launcher says that it is about to start the program, or what went wrong; a silent end is no start."""
-    if report == STARTED:
-        return
-    problem = report.removeprefix(STARTED).decode(errors="replace") or "the launcher ended without a word"
+def _check_report(report: bytes) -> int:
+    """The launcher says as whom it is about to start the program, or what went wrong; a silent end is no start."""
+    started, separator, rest = report.partition(b";")
+    if separator and not rest and started.startswith(STARTED):
+        return int(started.removeprefix(STARTED))
+    report = rest if started.startswith(STARTED) else report
+    problem = report.decode(errors="replace") or "the launcher ended without a word"
     if problem.startswith(HOLE):
         raise BoundaryError(
             f"the wall has a hole, {problem.removeprefix(HOLE)}: the stage was not started; see `airlock doctor`"

@@ -19,8 +19,8 @@ SPY = """
 from pathlib import Path
 
 def main(room):
-    room.path("data/spied").mkdir(parents=True)
-    (room.path("data/spied") / "found.txt").write_text("here I was")
+    room.path("data/open/spied").mkdir(parents=True)
+    (room.path("data/open/spied") / "found.txt").write_text("here I was")
     {action}
 """
 STAGE = """
@@ -31,7 +31,7 @@ STAGE = """
     deps: [data/model, stages/open]
     params: [train]
     outs:
-    - data/spied: {remote: released}
+    - data/open/spied: {remote: released}
 """
 
 
@@ -45,7 +45,7 @@ def add_spy(workspace: Workspace, action: str) -> subprocess.CompletedProcess[st
 def test_an_open_stage_of_the_users_own_runs_and_reads_what_it_declares(finished: Workspace) -> None:
     done = add_spy(finished, 'assert (room.path("data/model") / "model.json").read_text()')
     assert done.returncode == 0, done.stderr
-    assert (finished.root / "data/spied/found.txt").read_text() == "here I was"
+    assert (finished.root / "data/open/spied/found.txt").read_text() == "here I was"
 
 
 @pytest.mark.parametrize(
@@ -67,19 +67,19 @@ def test_an_open_stage_cannot_touch_what_it_did_not_declare(finished: Workspace,
     params = (finished.root / "params.yaml").read_bytes()
     done = add_spy(finished, action.format(work=finished.root, home=finished.home))
     assert done.returncode != 0 and len(done.stderr.strip().splitlines()) == 1, done.stderr
-    assert not (finished.root / "data/spied").exists(), "a failed stage publishes nothing"
+    assert not (finished.root / "data/open/spied").exists(), "a failed stage publishes nothing"
     assert (finished.root / "params.yaml").read_bytes() == params
-    assert list((finished.root / ".airlock").glob("airlock-*")) == [], "staging is gone"
+    assert list((finished.home / "airlock/airlock-default").glob("airlock-*")) == [], "staging is gone"
 
 
 def test_undeclared_files_are_dropped_and_links_refused(finished: Workspace) -> None:
-    done = add_spy(finished, '(room.path("data/spied").parent / "extra.txt").write_text("x")')
+    done = add_spy(finished, '(room.path("data/open/spied").parent / "extra.txt").write_text("x")')
     assert done.returncode == 0 and not (finished.root / "data/extra.txt").exists()
 
 
 def test_a_missing_out_is_an_error_that_names_it(finished: Workspace) -> None:
-    done = add_spy(finished, 'import shutil; shutil.rmtree(room.path("data/spied"))')
-    assert done.returncode == 1 and "data/spied" in done.stderr
+    done = add_spy(finished, 'import shutil; shutil.rmtree(room.path("data/open/spied"))')
+    assert done.returncode == 1 and "data/open/spied" in done.stderr
 
 
 def test_a_dep_that_is_a_link_is_refused(finished: Workspace) -> None:
@@ -141,7 +141,7 @@ def test_killed_in_the_middle_it_stays_spent_and_the_next_run_takes_it_over(fini
     finished.run("airlock", "run", "release")
     left = [
         path.name
-        for folder in (Path("/dev/shm"), finished.root / ".airlock")
+        for folder in (Path("/dev/shm"), finished.home / "airlock/airlock-default")
         for path in folder.glob(f"airlock-{process.pid}-*")
     ]
     assert left == [], "the next run sweeps up"
@@ -177,18 +177,20 @@ def test_training_that_was_killed_goes_on_and_ends_in_the_same_bytes(finished: W
     finished.set("train.batch", 64)
     finished.run("airlock", "run", "train")
     whole = (finished.root / "data/model/model.safetensors").read_bytes()
-    checkpoints = finished.root / ".airlock/checkpoints/train"
-    assert not checkpoints.exists(), "a run that ends well keeps nothing"
+    checkpoints = finished.home / "airlock/airlock-default/checkpoints"
+    assert not any(checkpoints.glob("*/train")), "a run that ends well keeps nothing"
     process = subprocess.Popen(
         ["airlock", "run", "train"], cwd=finished.root, env=finished.environment, start_new_session=True
     )
     deadline = time.monotonic() + 120
     while (
-        not any(checkpoints.glob("*.safetensors")) and time.monotonic() < deadline and process.poll() is None
+        not any(checkpoints.glob("*/train/*.safetensors"))
+        and time.monotonic() < deadline
+        and process.poll() is None
     ):
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert any(checkpoints.glob("*.safetensors")), "killed after its first checkpoint"
+    assert any(checkpoints.glob("*/train/*.safetensors")), "killed after its first checkpoint"
     finished.run("airlock", "run", "train")
     assert (finished.root / "data/model/model.safetensors").read_bytes() == whole

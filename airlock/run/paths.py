@@ -1,0 +1,238 @@
+"""Paths of the workspace, opened once: below its top folder, without following a link, and held until the stage has ended.
+
+Whoever may change files of the workspace may also change them between two looks. So the runner looks once: what it opened is
+what is hashed into the receipt, what the wall mounts, and where outs are put.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from airlock.errors import BoundaryError
+from airlock.inside.digests import CHUNK, COMPILED, md5_listing, sha256_listing
+from airlock.wall import kernel
+from airlock.wall.grants import Held
+
+DEEPEST, MOST_ENTRIES = 64, 1_000_000
+"""Of a dep or an out: folders in folders, and entries in all."""
+
+
+@contextmanager
+def hold(workspace: Path, names: Iterable[str]) -> Iterator[dict[str, Held]]:
+    """Open each name below `workspace` and keep it open.
+
+    Raises:
+        BoundaryError: naming the path that does not exist, or that a link stands in the way of.
+    """
+    with ExitStack() as stack:
+        top = stack.enter_context(opened(os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)))
+        yield {name: stack.enter_context(_held(workspace, top, name)) for name in dict.fromkeys(names)}
+
+
+@contextmanager
+def hold_folder(folder: Path, place: str) -> Iterator[Held]:
+    """A folder of the runner's own, under the name that it has inside a new root."""
+    with opened(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)) as descriptor:
+        yield Held(folder.resolve(), descriptor, Path(place))
+
+
+@contextmanager
+def hold_file(path: Path, place: str | None = None) -> Iterator[Held]:
+    """A file or folder from anywhere, which the owner has named: links on the way to it are the owner's own."""
+    real = path.resolve()
+    try:
+        descriptor = os.open(real, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise BoundaryError(_problem(str(path), error)) from None
+    with opened(descriptor):
+        yield Held(real, descriptor, Path(place) if place else None)
+
+
+@contextmanager
+def _held(workspace: Path, top: int, name: str) -> Iterator[Held]:
+    try:
+        descriptor = kernel.open_beneath(top, name)
+    except OSError as error:
+        raise BoundaryError(_problem(name, error)) from None
+    with opened(descriptor):
+        yield Held(workspace / name, descriptor, hidden=tuple(_unhashed(descriptor, name)))
+
+
+def _problem(name: str, error: OSError) -> str:
+    if error.errno == errno.ENOENT:
+        return f"'{name}' does not exist: run `dvc repro`"
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return f"'{name}' is a link, or lies behind one: replace it by the file itself"
+    return f"'{name}' cannot be opened ({error.strerror})"
+
+
+@contextmanager
+def opened(descriptor: int) -> Iterator[int]:
+    """Closed at the end."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry below an open folder: its name relative to the top, its folder's descriptor, and what it is."""
+
+    name: str
+    folder: int
+    status: os.stat_result
+
+    @property
+    def last(self) -> str:
+        return self.name.rpartition("/")[2]
+
+
+def entries(descriptor: int, what: str, *, own: bool = False) -> Iterator[Entry]:
+    """Everything below an open folder, a folder before what is in it. Nothing is followed.
+
+    Args:
+        descriptor: the folder.
+        what: its name in an error.
+        own: it is the runner's own, and a folder whose modes are in the way is opened up.
+
+    Raises:
+        BoundaryError: it is deeper or has more entries than anything reasonable.
+    """
+    count = 0
+    for entry in _below(descriptor, "", what, 1, own):
+        count += 1
+        if count > MOST_ENTRIES:
+            raise BoundaryError(f"'{what}' has more than {MOST_ENTRIES} entries: put them into fewer files")
+        yield entry
+
+
+def _below(folder: int, prefix: str, what: str, depth: int, own: bool) -> Iterator[Entry]:
+    if depth > DEEPEST:
+        raise BoundaryError(f"'{what}' has folders {DEEPEST} deep and more: make it flatter")
+    if own:
+        os.chmod(f"/proc/self/fd/{folder}", 0o700)
+    with opened(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)) as readable:
+        for name in sorted(os.listdir(readable)):
+            status = os.stat(name, dir_fd=readable, follow_symlinks=False)
+            yield Entry(prefix + name, readable, status)
+            if stat.S_ISDIR(status.st_mode):
+                flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                with opened(os.open(name, flags, dir_fd=readable)) as inner:
+                    yield from _below(inner, f"{prefix}{name}/", what, depth + 1, own)
+
+
+def _is_folder(descriptor: int) -> bool:
+    return stat.S_ISDIR(os.fstat(descriptor).st_mode)
+
+
+def _unhashed(descriptor: int, name: str) -> Iterator[str]:
+    """Compiled modules are not shown: beside code no hash counts them, and they could be anything."""
+    if _is_folder(descriptor):
+        for entry in entries(descriptor, name):
+            if (
+                entry.last == COMPILED
+                and stat.S_ISDIR(entry.status.st_mode)
+                and COMPILED not in entry.name.split("/")[:-1]
+            ):
+                yield entry.name
+
+
+def hashes(held: Held, *, compiled: bool = True) -> dict[str, str]:
+    """SHA-256 and MD5 of what is held, as in `digests`; of code, without what Python puts beside it.
+
+    Raises:
+        BoundaryError: there is something else than plain files in it.
+    """
+    if not _is_folder(held.descriptor):
+        return _file_hashes(held.descriptor, "", str(held.path))
+    found = {}
+    for entry in entries(held.descriptor, held.path.name):
+        skipped = not compiled and COMPILED in entry.name.split("/")
+        if skipped or stat.S_ISDIR(entry.status.st_mode):
+            continue
+        if not stat.S_ISREG(entry.status.st_mode):
+            raise BoundaryError(
+                f"'{held.path.name}/{entry.name}' is not a plain file: replace a link by the file itself"
+            )
+        found[entry.name] = _file_hashes(entry.folder, entry.last, f"{held.path.name}/{entry.name}")
+    return {
+        "sha256": sha256_listing({name: both["sha256"] for name, both in found.items()}),
+        "md5": md5_listing({name: both["md5"] for name, both in found.items()}),
+    }
+
+
+def _file_hashes(folder: int, name: str, what: str) -> dict[str, str]:
+    path, where = (name, folder) if name else (f"/proc/self/fd/{folder}", None)
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_NOFOLLOW if name else 0)
+    try:
+        descriptor = os.open(path, flags, dir_fd=where)
+    except OSError as error:
+        raise BoundaryError(f"'{what}' cannot be read ({error.strerror})") from None
+    sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
+    with os.fdopen(descriptor, "rb") as file:
+        while block := file.read(CHUNK):
+            sha256.update(block)
+            md5.update(block)
+    return {"sha256": sha256.hexdigest(), "md5": md5.hexdigest()}
+
+
+@contextmanager
+def folder_of(workspace: Path, name: str) -> Iterator[tuple[int, str]]:
+    """The folder that `name` stands in, opened without links and made where it is missing; and the last part of the name.
+
+    Raises:
+        BoundaryError: a link, or a file, stands in the way.
+    """
+    *parents, last = name.split("/")
+    place = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parents:
+            inner = _enter(place, part, name)
+            os.close(place)
+            place = inner
+        yield place, last
+    finally:
+        os.close(place)
+
+
+def _enter(folder: int, part: str, name: str) -> int:
+    try:
+        if part in ("", ".", ".."):
+            raise OSError(errno.ELOOP, "not a name")
+        try:
+            os.mkdir(part, dir_fd=folder)
+        except FileExistsError:
+            pass
+        return os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        raise BoundaryError(_problem(name, error)) from None
+
+
+def write(workspace: Path, name: str, data: bytes) -> None:
+    """Write a file of the workspace, all of it or nothing, never through a link."""
+    with folder_of(workspace, name) as (folder, last):
+        temporary = f".{last}-{secrets.token_hex(8)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with os.fdopen(os.open(temporary, flags, 0o644, dir_fd=folder), "wb") as file:
+                file.write(data)
+            os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            _remove_if_there(temporary, folder)
+            raise
+
+
+def _remove_if_there(name: str, folder: int) -> None:
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass

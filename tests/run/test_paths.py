@@ -1,0 +1,195 @@
+"""Paths of the workspace are opened once, without links: what was checked and hashed is what a stage sees."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airlock.errors import BoundaryError
+from airlock.inside.digests import md5_path, sha256_path
+from airlock.run import paths
+from airlock.wall import kernel, layers
+from tests.support.cell import SECRET, Cell, cell
+
+OFFERED = layers.choose("advisory", zone="open")
+walls = pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param(
+            wanted, id=name, marks=pytest.mark.skipif(not wanted <= OFFERED, reason="airlock doctor")
+        )
+        for name, wanted in {
+            "full": layers.ALL,
+            "no-root": layers.ALL - {layers.Layer.ROOT},
+            "minimum": layers.MINIMUM,
+        }.items()
+    ],
+)
+ways = pytest.mark.parametrize("way", [kernel.open_beneath, kernel.walk_beneath])
+Way = Callable[[int, str], int]
+
+
+@pytest.fixture
+def room() -> Iterator[Cell]:
+    with cell() as made:
+        yield made
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Iterator[int]:
+    """A workspace with a plain file, and links to a secret beside it."""
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret/key").write_text("key")
+    work = tmp_path / "work"
+    (work / "data").mkdir(parents=True)
+    (work / "data/plain").write_text("plain")
+    (work / "data/link").symlink_to(tmp_path / "secret/key")
+    (work / "data/inner").symlink_to("plain")
+    (work / "folder").symlink_to(tmp_path / "secret")
+    (work / "magic").symlink_to(f"/proc/self/root{tmp_path}/secret")
+    with paths.opened(os.open(work, os.O_PATH | os.O_DIRECTORY)) as descriptor:
+        yield descriptor
+
+
+@ways
+def test_a_plain_path_is_opened(way: Way, top: int) -> None:
+    with paths.opened(way(top, "data/plain")) as found:
+        assert Path(f"/proc/self/fd/{found}").read_text() == "plain"
+
+
+@ways
+@pytest.mark.parametrize(
+    "name",
+    [
+        "data/link",
+        "data/inner",
+        "folder",
+        "folder/key",
+        "magic/key",
+        "../secret/key",
+        "data/../../secret/key",
+    ],
+)
+def test_no_link_is_followed_and_nothing_above_is_reached(way: Way, top: int, name: str) -> None:
+    assert os.stat(name, dir_fd=top), "the control: the name leads somewhere"
+    with pytest.raises(OSError):
+        way(top, name)
+
+
+@ways
+def test_an_absolute_name_leads_nowhere(way: Way, top: int, tmp_path: Path) -> None:
+    with pytest.raises(OSError):
+        way(top, str(tmp_path / "secret/key"))
+
+
+def test_what_is_held_has_the_hashes_that_the_evidence_computes(tmp_path: Path) -> None:
+    (tmp_path / "dep/b/__pycache__").mkdir(parents=True)
+    for name in ("dep/a.txt", "dep/b/c.txt", "dep/b-c.txt", "file", "dep/b/__pycache__/x.pyc"):
+        (tmp_path / name).write_text(name)
+    with paths.hold(tmp_path, ["dep", "file"]) as held:
+        for name, one in held.items():
+            for compiled in (True, False):
+                expected = {
+                    "sha256": sha256_path(tmp_path / name, compiled=compiled),
+                    "md5": md5_path(tmp_path / name, compiled=compiled),
+                }
+                assert paths.hashes(one, compiled=compiled) == expected
+        assert held["dep"].hidden == ("b/__pycache__",), "what is compiled is not shown"
+
+
+@pytest.mark.parametrize("bad", ["link", "pipe"])
+def test_a_dep_with_anything_but_plain_files_is_refused(tmp_path: Path, bad: str) -> None:
+    (tmp_path / "dep").mkdir()
+    (tmp_path / "dep/x").symlink_to("/etc/passwd") if bad == "link" else os.mkfifo(tmp_path / "dep/x")
+    with paths.hold(tmp_path, ["dep"]) as held, pytest.raises(BoundaryError, match="not a plain file"):
+        paths.hashes(held["dep"])
+
+
+def swap(room: Cell) -> None:
+    room.dep.unlink()
+    room.dep.symlink_to(room.raw)
+
+
+@walls
+def test_a_dep_swapped_for_a_link_after_the_look_is_not_followed(
+    room: Cell, wanted: frozenset[layers.Layer]
+) -> None:
+    with paths.hold(room.base, ["data/released/table"]) as held:
+        swap(room)
+        grants = replace(room.grants(), read=room.grants().read[:-1], held=tuple(held.values()))
+        try:
+            room.run(f"print(open({str(room.dep)!r}).read())", wanted, grants=grants)
+        except BoundaryError as error:
+            assert "replaced" in str(error) or "symbolic links" in str(error)
+    assert SECRET not in room.output
+
+
+@walls
+def test_a_dep_swapped_for_another_file_is_not_read_either(
+    room: Cell, wanted: frozenset[layers.Layer]
+) -> None:
+    with paths.hold(room.base, ["data/released/table"]) as held:
+        shutil.copy(room.raw, room.base / "copy")
+        (room.base / "copy").rename(room.dep)
+        grants = replace(room.grants(), read=room.grants().read[:-1], held=tuple(held.values()))
+        try:
+            room.run(f"print(open({str(room.dep)!r}).read())", wanted, grants=grants)
+        except BoundaryError as error:
+            assert "replaced" in str(error)
+    assert SECRET not in room.output
+
+
+@pytest.mark.skipif(OFFERED != layers.ALL, reason="not all layers here: airlock doctor")
+@pytest.mark.parametrize("wanted", [layers.ALL, layers.MINIMUM], ids=["full", "minimum"])
+def test_a_path_that_is_not_held_would_have_been_followed(
+    room: Cell, wanted: frozenset[layers.Layer]
+) -> None:
+    """The control: granted by its name, as it was done before, the swap hands out the records."""
+    swap(room)
+    (room.base / "canary").write_text("x")
+    grants = replace(room.grants(), canary=room.base / "canary")
+    room.run(f"print(open({str(room.dep)!r}).read())", wanted, grants=grants)
+    assert SECRET in room.output
+
+
+@walls
+def test_what_is_held_is_read_and_what_is_hidden_in_it_is_not(
+    room: Cell, wanted: frozenset[layers.Layer]
+) -> None:
+    folder = room.base / "data/released/__pycache__"
+    folder.mkdir()
+    (folder / "x.pyc").write_text(SECRET)
+    with paths.hold(room.base, ["data/released"]) as held:
+        grants = replace(room.grants(), read=room.grants().read[:-1], held=tuple(held.values()))
+        code = f"print(open({str(room.dep)!r}).read(), flush=True); print(open({str(folder / 'x.pyc')!r}).read())"
+        room.run(code, wanted, grants=grants)
+    assert room.output.startswith("the dep\n") and SECRET not in room.output
+
+
+@walls
+def test_a_mount_to_write_to_is_recorded_too(room: Cell, wanted: frozenset[layers.Layer]) -> None:
+    """A folder with records that is granted by mistake, as a checkpoint's was: whatever happens, it is not "no"."""
+    (room.base / "canary").write_text("x")
+    with paths.hold_folder(room.raw.parent, "/inside") as held:
+        grants = replace(room.grants(), held_write=(held,), canary=room.base / "canary")
+        place = held.inside(new_root=layers.Layer.ROOT in wanted)
+        outcome = room.run(f"print(open({str(place / room.raw.name)!r}).read())", wanted, grants=grants)
+    assert SECRET in room.output, "the control: it was granted"
+    assert outcome.reads is None or str(room.raw) in outcome.reads
+
+
+def test_files_of_the_runner_are_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/receipts").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BoundaryError, match="is a link"):
+        paths.write(tmp_path / "work", "receipts/train/x.json", b"{}")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    (tmp_path / "work/receipts").unlink()
+    paths.write(tmp_path / "work", "receipts/train/x.json", b"{}")
+    assert (tmp_path / "work/receipts/train/x.json").read_bytes() == b"{}"
