@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from airlock.errors import AirlockError, InputError, LedgerError
-from airlock.evidence import receipts
+from airlock.evidence import policy, receipts
 from airlock.evidence.receipts import Receipt
 from airlock.evidence.revisions import Commit
 from airlock.inside import manifest
@@ -229,17 +229,16 @@ def _receipts(project: Project, workspace: Path) -> Iterator[Receipt]:
     """Of the working tree, of its last commit where they are gone from it, and of AIRLOCK_HOME."""
     found = receipts.in_workspace(workspace)
     yield from found
-    present, pinned = {receipt.path for receipt in found}, workspace / receipts.PINNED
-    names = pinned.read_text() if pinned.exists() else ""
-    for path, text in _committed(workspace):
-        if path not in present:
-            yield from receipts.read([(path, text)], names)
+    present, signers = {receipt.path for receipt in found}, policy.of_workspace(workspace)
+    gone = [(path, text) for path, text in _committed(workspace) if path not in present]
+    yield from receipts.read(gone, signers)
     if keys.exist(project):
-        own = keys.signer(project).public_key.hex()
-        for file in sorted(project.receipts.glob("*/*.json")):
-            path = f"{receipts.FOLDER}/{file.parent.name}/{file.name}"
-            if path not in present:
-                yield from receipts.read([(path, file.read_text())], f"{own}\n{names}")
+        own = replace(signers, owner=keys.signer(project).public_key.hex())
+        files = sorted(project.receipts.glob("*/*.json"))
+        named = [(f"{receipts.FOLDER}/{file.parent.name}/{file.name}", file) for file in files]
+        yield from receipts.read(
+            [(path, file.read_text()) for path, file in named if path not in present], own
+        )
 
 
 def _committed(workspace: Path) -> Iterator[tuple[str, str]]:
