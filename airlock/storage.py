@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airlock.errors import InputError
+from airlock.errors import InputError, ParamsError
 from airlock.models.model import Model, model_of
 
 TENSORS, DOCUMENT = "model.safetensors", "model.json"
 
 
 def load_model(folder: Path) -> Model:
-    """Read a model folder.
+    """Read a model folder, and look at every type, shape and range in it.
 
     Raises:
         InputError: it is not one.
@@ -25,15 +25,26 @@ def load_model(folder: Path) -> Model:
     from safetensors import SafetensorError
 
     try:
-        return model_of(json.loads((folder / DOCUMENT).read_text()), load_tensors(folder / TENSORS))
+        model = model_of(json.loads((folder / DOCUMENT).read_text()), load_tensors(folder / TENSORS))
+        model.check()
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(
             f"{folder} is not a model folder: give the one that `dvc repro train` made (data/model)"
         ) from None
-    except (ValueError, KeyError, TypeError, SafetensorError):
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        ArithmeticError,
+        SafetensorError,
+        ParamsError,
+    ):
         raise InputError(
             f"{folder} holds a damaged model: run `dvc repro train` or `dvc pull` again"
         ) from None
+    return model
 
 
 def save_model(model: Model, folder: Path) -> None:

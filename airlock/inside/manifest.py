@@ -18,6 +18,7 @@ from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
 
 NAME = "release.json"
+NOT_FINITE = "the release holds a number that is not finite and is not made: lower learning_rate, clip or scales in params.yaml"
 VERSION = 1
 
 
@@ -73,7 +74,11 @@ def release_id(plan: Plan, facts: Facts, upstream: Sequence[str] = ()) -> str:
 def write(
     folder: Path, *, plan: Plan, facts: Facts, release_id: str, details: Mapping[str, Any] | None = None
 ) -> None:
-    """Write release.json last, over the files that are already in `folder`."""
+    """Write release.json last, over the files that are already in `folder`.
+
+    Raises:
+        ReleaseError: a number in it is not finite.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     document = {
         "format": VERSION,
@@ -93,9 +98,11 @@ def write(
         "files": {name: sha256_path(path) for name, path in walk(folder) if name != NAME},
         "details": dict(details or {}),
     }
-    (folder / NAME).write_text(
-        json.dumps(document, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
-    )
+    try:
+        text = json.dumps(document, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
+    except ValueError:
+        raise ReleaseError(NOT_FINITE) from None
+    (folder / NAME).write_text(text + "\n")
 
 
 def load(folder: Path) -> Manifest:

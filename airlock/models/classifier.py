@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airlock.models.model import BATCH, Model, Tensors
+from airlock.models.bounds import check_data, check_floats, check_integers
+from airlock.models.model import Model, Scorer, Tensors
 
 PREFIX = "network."
 
@@ -31,18 +32,36 @@ class NetworkModel(Model):
         """Its scores are records, not classes."""
         return self.network.partition(":")[0].endswith("autoencoder")
 
-    def logits(self, records: NDArray[Any]) -> NDArray[np.float64]:
-        """Scores of encoded records, (n, classes), a batch at a time."""
+    def scorer(self) -> Scorer:
+        """What gives a batch its scores: the network with its weights."""
         import torch
 
         module = self.module()
-        parts = [] if len(records) else [np.zeros((0, len(self.labels)))]
-        with torch.no_grad():
-            for start in range(0, len(records), BATCH):
-                parts.append(
-                    module(torch.from_numpy(scaled(records[start : start + BATCH]))).double().numpy()
-                )
-        return np.concatenate(parts)
+
+        def scores(records: NDArray[Any]) -> NDArray[np.float64]:
+            with torch.no_grad():
+                found: NDArray[np.float64] = module(torch.from_numpy(scaled(records))).double().numpy()
+            return found
+
+        return scores
+
+    def check(self) -> None:
+        """Look at name, types, shapes and ranges; the network is laid out without any memory to compare with.
+
+        Raises:
+            ValueError: this is no model.
+        """
+        from airlock.models.papers.networks import state_shapes
+
+        check_data(self.kind, self.shape, self.labels)
+        wanted = state_shapes(self.network, self.shape, len(self.labels))
+        if set(wanted) != set(self.state):
+            raise ValueError("the weights are not those of the network")
+        for name, shape in wanted.items():
+            value = np.asarray(self.state[name])
+            # A file has no numbers without a dimension.
+            shape = shape or value.shape if value.size == 1 else shape
+            (check_integers if value.dtype == np.int64 else check_floats)(value, shape)
 
     def module(self) -> Any:
         """The network with its weights, for use."""

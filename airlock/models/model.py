@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from airlock.models.bounds import check_data, check_floats
 from airlock.models.features.features import FeatureMap, feature_map
-from airlock.models.features.projection import Step, steps_of, tensors_of
+from airlock.models.features.projection import Step, check_steps, steps_of, tensors_of
 from airlock.models.features.rows import LIMIT
 
 Tensors = Mapping[str, NDArray[Any]]
 Layers = Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]
+Scorer = Callable[[NDArray[Any]], NDArray[np.float64]]
+"""From a batch of encoded records to their scores."""
 BATCH = 1024
+NO_ANSWER = -1
 
 
 @dataclass(frozen=True)
@@ -44,25 +48,48 @@ class Model:
     def map(self) -> FeatureMap:
         return feature_map(self.features, self.kind, self.shape)
 
+    def scorer(self) -> Scorer:
+        """What gives a batch its scores, made ready once."""
+        transform = self.map
+
+        def scores(records: NDArray[Any]) -> NDArray[np.float64]:
+            valid = np.ones(len(records), np.uint8)
+            rows = transform(records, valid)
+            for step in self.steps:
+                rows = step(rows, valid)
+            return forward(rows / LIMIT, self.layers)
+
+        return scores
+
     def logits(self, records: NDArray[Any]) -> NDArray[np.float64]:
         """Scores of encoded records, (n, classes), a batch at a time."""
-        transform = self.map
-        parts = [
-            self._logits(records[start : start + BATCH], transform) for start in range(0, len(records), BATCH)
-        ]
+        scores = self.scorer()
+        parts = [scores(records[start : start + BATCH]) for start in range(0, len(records), BATCH)]
         return np.concatenate(parts) if parts else np.zeros((0, len(self.labels)))
-
-    def _logits(self, records: NDArray[Any], transform: FeatureMap) -> NDArray[np.float64]:
-        valid = np.ones(len(records), np.uint8)
-        rows = transform(records, valid)
-        for step in self.steps:
-            rows = step(rows, valid)
-        return forward(rows / LIMIT, self.layers)
 
     def predict(self, records: NDArray[Any]) -> NDArray[np.int64]:
         """Index of the likeliest class of each record."""
         indices: NDArray[np.int64] = self.logits(records).argmax(axis=1)
         return indices
+
+    def predict_alone(self, records: NDArray[Any]) -> NDArray[np.int64]:
+        """The same, each record by itself: a function of that record, bit for bit, whatever the model is made of.
+
+        In a batch the number of rows decides in which order a library adds them up. A record on which the arithmetic fails, or whose
+        scores are not finite, has no answer; failing aloud would tell something about it.
+        """
+        scores = self.scorer()
+        answers = (_answer(scores, records[place : place + 1].copy()) for place in range(len(records)))
+        return np.fromiter(answers, dtype=np.int64, count=len(records))
+
+    def check(self) -> None:
+        """Look at every type, shape and range, so that no record finds out.
+
+        Raises:
+            ValueError, ArithmeticError, ParamsError: this is no model.
+        """
+        check_data(self.kind, self.shape, self.labels)
+        check_layers(self.layers, check_steps(self.steps, self.map.width), len(self.labels))
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """For model.safetensors."""
@@ -123,3 +150,28 @@ def forward(rows: NDArray[np.float64], layers: Layers) -> NDArray[np.float64]:
     for index, (weight, offset) in enumerate(layers):
         rows = (np.maximum(rows, 0.0) if index else rows) @ weight + offset
     return rows
+
+
+def check_layers(layers: Layers, width: int, classes: int) -> None:
+    """Dense layers from rows of `width` to scores of `classes`.
+
+    Raises:
+        ValueError: they do not fit together, or are not finite.
+    """
+    if not layers:
+        raise ValueError("a model has at least one layer")
+    for weight, offset in layers:
+        check_floats(weight, (width, *weight.shape[1:2]))
+        width = weight.shape[1]
+        check_floats(offset, (width,))
+    if width != classes:
+        raise ValueError("the last layer has one score per class")
+
+
+def _answer(scores: Scorer, record: NDArray[Any]) -> int:
+    try:
+        with np.errstate(all="ignore"):
+            found = scores(record)[0]
+    except Exception:  # whatever it is, it is a property of one record
+        return NO_ANSWER
+    return int(found.argmax()) if bool(np.isfinite(found).all()) else NO_ANSWER

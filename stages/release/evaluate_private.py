@@ -1,6 +1,8 @@
 """The private evaluation: how many of the sealed holdout records a model gets right, as a release of its own.
 
-One record moves the count of right answers by at most 1, under zero-out and under replace-one. The model was made without these records.
+One record moves the count of right answers by at most 1, under zero-out and under replace-one: whether it is answered rightly is a
+function of that record and the model, for records are looked at one by one (docs/proofs/evaluation.md#count). The model was made
+without these records, and is checked before the first of them is read.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from airlock.errors import ParamsError
+from airlock.errors import InputError, ParamsError
 from airlock.inside import manifest
 from airlock.inside.room import Room
 from airlock.models.model import Model
@@ -24,6 +26,10 @@ from stages.release.perturb import facts_of, open_sealed
 EVALUATION = "data/released/evaluation"
 NAME, VERSION = "evaluation", 1
 NOT_PRIVATE = "evaluate.holdout is '{holdout}': set it to private in params.yaml and run `dvc repro` before evaluating on sealed records"
+
+OTHER_RECORDS = (
+    "data/model is for records of another kind, shape or labels: run `dvc repro train` and evaluate again"
+)
 
 
 def plans(params: Params, facts: Facts) -> dict[str, Plan]:
@@ -47,9 +53,8 @@ def main(room: Room) -> None:
     teller = Teller(
         [_priced(room.params, facts)], key=room.keys[f"noise:{EVALUATION}"], release_id=order["id"]
     )
-    noisy = int(
-        teller.tell("right", np.array([count_right(room, load_model(room.path("data/model")))], np.int64))[0]
-    )
+    model = fitting_model(room, facts)
+    noisy = int(teller.tell("right", np.array([count_right(room, model)], np.int64))[0])
     folder = room.path(EVALUATION)
     folder.mkdir(parents=True, exist_ok=True)
     scale = teller.priced["right"].scale
@@ -65,14 +70,29 @@ def main(room: Room) -> None:
     )
 
 
+def fitting_model(room: Room, facts: Facts) -> Model:
+    """The model, once it is known to be one, and one for such records.
+
+    Raises:
+        InputError: it is not.
+    """
+    model = load_model(room.path("data/model"))
+    if (model.kind, model.shape, model.labels) != (facts.kind, facts.shape, facts.labels):
+        raise InputError(OTHER_RECORDS)
+    return model
+
+
 def count_right(room: Room, model: Model) -> int:
-    """Exactly how many valid holdout records the model gets right. It goes no further than the noise."""
+    """Exactly how many valid holdout records the model gets right. It goes no further than the noise.
+
+    Null records are answered like any other and masked afterwards, so that nothing before the sum knows how many there are.
+    """
     right = 0
     with open_sealed(room, "holdout") as reader:
         for batch in reader:
             encoded = unpack(batch, model.shape)
             known = (encoded.valid > 0) & (encoded.y >= 0)
-            right += int((model.predict(encoded.x[known]) == encoded.y[known]).sum())
+            right += int(((model.predict_alone(encoded.x) == encoded.y) & known).sum())
     return right
 
 

@@ -59,9 +59,13 @@ class Keyed:
         """Standard normal noise of a sum's shape, for that sum alone."""
         import torch
 
-        digest = hashlib.sha256(total.detach().cpu().contiguous().numpy().tobytes()).digest()
-        drawn = noise.float_gaussian(self._stream(step, purpose, digest), tuple(total.shape))
+        drawn = noise.float_gaussian(self.stream(step, purpose, total), tuple(total.shape))
         return torch.from_numpy(drawn).to(dtype=total.dtype, device=total.device)
+
+    def stream(self, step: int, purpose: str, total: Tensor) -> noise.Stream:
+        """The stream of one sum; that of another sum is another, whatever else is the same."""
+        digest = hashlib.sha256(total.detach().cpu().contiguous().numpy().tobytes()).digest()
+        return self._stream(step, purpose, digest)
 
     def _stream(self, step: int, purpose: str, statistic: bytes) -> noise.Stream:
         return noise.Stream(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from airlock.errors import ParamsError
+from airlock.errors import ParamsError, ReleaseError
 from airlock.inside import manifest
 from airlock.inside.room import Room
 from airlock.inside.sealed import FILES, SealedReader
@@ -67,7 +67,7 @@ def make(room: Room, facts: Facts, folder: Path, release_id: str) -> dict[str, A
         given["checkpoint"] = room.paths.get("checkpoint")
     with open_sealed(room, "train") as reader:
         tensors, details = mechanism.make(room.params, facts, reader, **given)
-    save_tensors(folder / TENSORS, tensors)
+    save_released(folder / TENSORS, tensors)
     data = {
         "kind": facts.kind,
         "n": facts.n,
@@ -76,6 +76,19 @@ def make(room: Room, facts: Facts, folder: Path, release_id: str) -> dict[str, A
         "schema": facts.schema,
     }
     return {"data": data, **details}
+
+
+def save_released(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Write tensors that are about to leave.
+
+    What is looked at here has its noise already, so that refusing tells nothing more about a record.
+
+    Raises:
+        ReleaseError: a number is not finite.
+    """
+    if not all(bool(np.isfinite(value).all()) for value in tensors.values()):
+        raise ReleaseError(manifest.NOT_FINITE)
+    save_tensors(path, tensors)
 
 
 def facts_of(room: Room) -> Facts:

@@ -20,11 +20,10 @@ from airlock.models.relevance import from_class_statistics, from_propagation, pi
 from airlock.params import Params
 from airlock.privacy import sensitivity, sums
 from airlock.privacy.plan import Facts, Plan
-from airlock.storage import save_tensors
 from stages.release.mechanisms.coefficients import records_per_unit
 from stages.release.noisy_sums import Query, Teller, guarantee, price
 from stages.release.passes import Chunk, Records, Sums, Wanted, cross_of
-from stages.release.perturb import facts_of, open_sealed
+from stages.release.perturb import facts_of, open_sealed, save_released
 
 RELEVANCE = "data/released/relevance"
 NAME, VERSION = "relevance", 1
@@ -103,7 +102,7 @@ def main(room: Room) -> None:
         "relevance": picture_of(scores, facts.kind, facts.shape),
         "weights": weights_of(scores),
     }
-    save_tensors(folder / "relevance.safetensors", tensors)
+    save_released(folder / "relevance.safetensors", tensors)
     details = {"mode": params.relevance.mode, "sums": teller.details()}
     manifest.write(
         folder, plan=plans(params, facts)[RELEVANCE], facts=facts, release_id=release_id, details=details

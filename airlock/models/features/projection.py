@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from airlock.models.bounds import check_integers
 from airlock.models.features.rows import EXACT, LIMIT, Rows, multiply, normalise, quantise, shift_for
 from airlock.privacy.sums import clip_to_norm
 
@@ -145,3 +146,28 @@ def tensors_of(steps: Sequence[Step]) -> dict[str, NDArray[np.int64]]:
             if prefix:
                 tensors["neurons.bias"] = np.array([step.bias], np.int64)
     return tensors
+
+
+def check_steps(steps: Sequence[Step], width: int) -> int:
+    """The width of rows after steps that take rows of `width`; products of their integers are exact.
+
+    Raises:
+        ValueError: a step does not fit, or its integers are too large.
+    """
+    for step in steps:
+        if isinstance(step, Centre):
+            check_integers(step.centre, (width,), LIMIT)
+            width += step.bias > 0
+            weights = np.ones(width, np.int64) if step.weights is None else step.weights
+            check_integers(weights, (width,), 2**20)
+            # |h - c| <= 2 LIMIT, and the squared norm of a weighed row must be exact.
+            longest = (4 * LIMIT**2 + step.bias**2) * int(np.abs(weights).max(initial=1)) ** 2
+            long = float((step.centre.astype(np.float64) ** 2).sum()) > LIMIT**2
+            if type(step.bias) is not int or not 0 <= step.bias <= LIMIT or longest >= EXACT or long:
+                raise ValueError("the centre of a model's rows is too far or weighs too much")
+        else:
+            check_integers(step.matrix, (width, *step.matrix.shape[1:2]))
+            width = step.matrix.shape[1]
+            if isinstance(step, Neurons):
+                check_integers(step.offset, (width,), 2**40)
+    return width

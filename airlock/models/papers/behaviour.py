@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airlock.errors import ParamsError
+from airlock.models.bounds import check_data, check_integers
 from airlock.models.features.features import FeatureMap
 from airlock.models.features.rows import LIMIT, Rows, check
 from airlock.models.model import Model, Tensors
@@ -265,6 +266,31 @@ class BehaviourModel(Model):
 
     window: Mapping[str, Any] = field(default_factory=dict)
     units: Tensors = field(default_factory=dict)
+
+    def check(self) -> None:
+        """As of every model, and window, centre and machine.
+
+        Raises:
+            ValueError, ParamsError: this is no model.
+        """
+        check_data(self.kind, self.shape, self.labels)
+        whole = [self.window[name] for name in Layout.__dataclass_fields__]
+        parts = [self.window[name] for name in Scales.__dataclass_fields__]
+        if any(type(one) is not int or not 0 < one <= 2**16 for one in whole):
+            raise ValueError("the window of a model is counted in small whole numbers")
+        if any(not isinstance(one, int | float) or not 0 <= one <= 64 for one in parts):
+            raise ValueError("the scales of a model's rows are small numbers")
+        layout = layout_of(self.shape, self.window["slots"], self.window["days"], self.window["height"])
+        check_integers(self.units["attribute_centre"], (layout.attributes,), FINE)
+        machine = units_of(self.units)
+        if layout.attributes != self.window["attributes"] or not 0 <= parts[2] ** 2 + CONSTANT**2 < 1:
+            raise ValueError("the window of a model is not that of its records")
+        if machine is not None:
+            groups = len(machine.hidden)
+            shapes = {"filters": (groups, layout.patch), "own": (groups, layout.attributes)}
+            for name in Units.__dataclass_fields__:
+                check_integers(getattr(machine, name), shapes.get(name, (groups,)), 2**32)
+        super().check()
 
     @property
     def map(self) -> FeatureMap:

@@ -85,19 +85,27 @@ class Coefficients:
         return found if self.curvature is None else [*found, size**2 * self.curvature.norm(dim=1) / 2]
 
     def clipped_sums(self, thresholds: Sequence[float]) -> list[Tensor]:
-        """Sums over the batch of b (inputs x outputs) and C (outputs x inputs x inputs), each record's clipped to its threshold."""
+        """Sums over the batch of b (inputs x outputs) and C (outputs x inputs x inputs), each record's clipped to its threshold.
+
+        A record whose coefficients or norms are not finite contributes nothing (docs/proofs/dp-sgd.md#finite-gradients).
+        """
+        norms = self.norms()
+        sound = torch.stack([norm.isfinite() for norm in norms]).all(0)
         factors = [
             (limit / norm.clamp_min(1e-30)).clamp(max=1.0)
-            for limit, norm in zip(thresholds, self.norms(), strict=True)
+            for limit, norm in zip(thresholds, norms, strict=True)
         ]
-        sums = [(self.inputs * factors[0][:, None]).T @ self.linear]
+        inputs, linear = (_only(sound, one) for one in (self.inputs, self.linear))
+        sums = [(inputs * _only(sound, factors[0][:, None])).T @ linear]
         if self.curvature is not None:
-            sums.append(
-                torch.einsum(
-                    "nh,ni,nj->hij", self.curvature * factors[1][:, None] / 2, self.inputs, self.inputs
-                )
-            )
+            bend = _only(sound, self.curvature * factors[1][:, None] / 2)
+            sums.append(torch.einsum("nh,ni,nj->hij", bend, inputs, inputs))
         return sums
+
+
+def _only(sound: Tensor, rows: Tensor) -> Tensor:
+    """Zeros in the place of other rows; a product with 0 would leave what is not finite as it is."""
+    return torch.where(sound[:, None], rows, rows.new_zeros(()))
 
 
 def apply(unit: Unit, activation: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 Shape = tuple[int, ...]
-MANY = 64
+MOST_LAYERS, WIDEST = 16, 2**13
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,10 @@ class Contrast(nn.Module):
 
 
 class UnitRange(nn.Module):
-    """(h - least) / (greatest - least) of every unit over the batch, as published: while training and when predicting many records.
+    """(h - least) / (greatest - least) of every unit, over the batch while training (as published), by stored ends when predicting.
 
-    Training saw noisy inputs and prediction sees clean ones, so the ends that training kept fit badly; they are for a few records only.
+    With the ends of the batch a record's prediction would depend on all others beside it, and no count of right answers would have a
+    bounded sensitivity (docs/proofs/evaluation.md#count). The stored ends are running means over the batches of training.
     """
 
     least: Tensor
@@ -86,10 +87,9 @@ class UnitRange(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """Into [0, 1] for every training record, so that Lemma 5's bound on the coefficients applies."""
         least, greatest = self.least, self.greatest
-        if self.training or len(hidden) >= MANY:
+        if self.training:
             # Gradients go through both ends: a common shift of a unit changes nothing, and must not be learned.
             least, greatest = hidden.amin(0), hidden.amax(0)
-        if self.training:
             self.least.lerp_(least.detach(), self.momentum)
             self.greatest.lerp_(greatest.detach(), self.momentum)
         return ((hidden - least) / (greatest - least).clamp_min(1e-6)).clamp(0, 1)
@@ -233,6 +233,26 @@ def build(name: str, shape: Shape, classes: int, *, seed: int) -> nn.Module:
                 tuple(int(width) for width in widths.split("-") if width), tuple(shape), classes
             )
         return NETWORKS[name](tuple(shape), classes)
+
+
+def state_shapes(name: str, shape: Shape, classes: int) -> dict[str, Shape]:
+    """The tensors that a network of that name has, from its name alone: nothing is allocated.
+
+    Raises:
+        ValueError: there is no such network for records of that shape.
+    """
+    kind, _, listed = name.partition(":")
+    widths = listed.split("-") if listed else []
+    sound = all(width.isdecimal() and 0 < int(width) <= WIDEST for width in widths)
+    known = kind in LAYERED if widths else name in NETWORKS
+    if not known or not sound or len(widths) > MOST_LAYERS:
+        raise ValueError("a network that is not known")
+    try:
+        with torch.device("meta"):
+            state = build(name, shape, classes, seed=0).state_dict()
+    except (RuntimeError, IndexError, ValueError):
+        raise ValueError("a network that is not for records of this shape") from None
+    return {part: tuple(value.shape) for part, value in state.items()}
 
 
 def _hidden(shape: Shape, plan: Layout, *, bound: bool) -> tuple[nn.Module, nn.Sequential, int]:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from airlock.models.bounds import check_data, check_integers
 from airlock.models.features.features import FeatureMap
 from airlock.models.features.images import (
     BATCH,
@@ -193,6 +194,24 @@ class LearnedModel(Model):
     @property
     def map(self) -> FeatureMap:
         return learned_map(self.shape, self.banks)
+
+    def check(self) -> None:
+        """As of every model, and the filters: their absolute sums bound every product.
+
+        Raises:
+            ValueError: this is no model.
+        """
+        check_data(self.kind, self.shape, self.labels)
+        if self.kind != "image" or not self.banks:
+            raise ValueError("learned filters are for images")
+        counts = [one.filters.shape[0] for one in self.banks]
+        for depth, bank in enumerate(self.banks):
+            check_integers(
+                bank.filters, (counts[depth], patch_size(self.shape, counts[:depth])), SCALES[depth]
+            )
+            if bank.depth != depth or int(np.abs(bank.filters).sum(axis=1).max(initial=0)) > SCALES[depth]:
+                raise ValueError("the filters of a model are too large")
+        super().check()
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """For model.safetensors."""

@@ -42,7 +42,7 @@ class Options(Section):
     mean_share: float | None = Field(None, gt=0, lt=1)
     whitening_share: float | None = Field(None, gt=0, lt=1)
     gram_share: float | None = Field(None, gt=0, lt=1)
-    whitening_ridge: float = Field(0.3, gt=0)
+    whitening_ridge: float = Field(0.3, ge=1e-6, le=1e6)
 
 
 @dataclass(frozen=True)

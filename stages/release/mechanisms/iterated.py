@@ -47,10 +47,10 @@ class Options(Section):
     whitening_share: float = Field(0.15, gt=0, lt=1)
     gram_share: float = Field(0.10, gt=0, lt=1)
     cross_share: float = Field(0.05, gt=0, lt=1)
-    whitening_ridge: float = Field(0.3, gt=0)
-    ridge: float = Field(0.3, gt=0)
-    clip: float = Field(0.2, gt=0, le=2)
-    step: float = Field(2.0, gt=0)
+    whitening_ridge: float = Field(0.3, ge=1e-6, le=1e6)
+    ridge: float = Field(0.3, ge=1e-6, le=1e6)
+    clip: float = Field(0.2, ge=1e-6, le=2)
+    step: float = Field(2.0, gt=0, le=1e3)
 
 
 @dataclass(frozen=True)

@@ -58,10 +58,10 @@ class Options(Section):
     scaling: Literal["unit", "norm"] = "unit"
     budget: tuple[float, float, float] = (0.25, 0.25, 0.5)
     batch: int | None = Field(None, ge=1)
-    clip: float = Field(10.0, gt=0)
+    clip: float = Field(10.0, gt=0, le=1e6)
     relevance_records: int | None = Field(None, ge=1)
-    stabiliser: float = Field(1.0, gt=0)
-    pretraining_epochs: int = Field(12, ge=1)
+    stabiliser: float = Field(1.0, ge=1e-9, le=1e6)
+    pretraining_epochs: int = Field(12, ge=1, le=10_000)
 
 
 PRESETS: dict[str, dict[str, str]] = {

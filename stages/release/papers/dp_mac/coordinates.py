@@ -156,7 +156,9 @@ class Run:
         for rows in torch.split(torch.arange(len(self.data.labels)), PIECE):
             norms = [norm for layer in self.coefficients(state, rows) for norm in layer.norms()]
             for number, norm in enumerate(norms):
-                places = (norm.double().cpu() / largest[number] * bins).long().clamp(0, bins - 1)
+                # A norm that is not finite is a long one.
+                parts = (norm.double().cpu() / largest[number] * bins).nan_to_num(bins, bins, 0)
+                places = parts.clamp(0, bins - 1).long()
                 counts[number] += torch.bincount(places, minlength=bins)
         noisy = counts + self.recipe.options.histogram_sigma * self.keyed.gaussian(step, "histograms", counts)
         return largest * (noisy.argmax(dim=1) + 1) / bins

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -31,26 +31,26 @@ class Options(Section):
     preset: Literal["paper-mnist", "paper-usps", "authors-mnist", "authors-usps"] | None = None
     task: Literal["classify", "reconstruct"] | None = None
     units: Literal["softplus", "relu"] | None = None
-    hidden: tuple[int, ...] | None = None
-    epochs: float | None = Field(None, gt=0)
+    hidden: tuple[Annotated[int, Field(ge=1, le=2**13)], ...] | None = Field(None, max_length=16)
+    epochs: float | None = Field(None, gt=0, le=1e5)
     batch: int | None = Field(None, ge=1)
-    learning_rate: float | None = Field(None, gt=0)
+    learning_rate: float | None = Field(None, gt=0, le=1e3)
     decay: float | None = Field(None, gt=0, le=1)
     decay_epochs: int | None = Field(None, ge=1)
-    z_rate: float | None = Field(None, gt=0)
-    z_steps: int | None = Field(None, ge=1)
-    w_steps: int = Field(1, ge=1)
-    threshold: float | None = Field(None, gt=0)
-    threshold_second: float | None = Field(None, gt=0)
-    bound_z: float | None = Field(None, gt=0)
-    bound_w: float | None = Field(None, gt=0)
-    sigma: Literal["auto", "paper"] | float | None = None
-    histogram_sigma: float = Field(20.0, gt=0)
-    bins: int = Field(20, ge=1)
-    pretraining_epochs: float = Field(1.0, gt=0)
+    z_rate: float | None = Field(None, gt=0, le=1e3)
+    z_steps: int | None = Field(None, ge=1, le=10_000)
+    w_steps: int = Field(1, ge=1, le=1000)
+    threshold: float | None = Field(None, ge=1e-6, le=1e6)
+    threshold_second: float | None = Field(None, ge=1e-6, le=1e6)
+    bound_z: float | None = Field(None, gt=0, le=1e6)
+    bound_w: float | None = Field(None, gt=0, le=1e6)
+    sigma: Literal["auto", "paper"] | Annotated[float, Field(ge=1e-2, le=1e6)] | None = None
+    histogram_sigma: float = Field(20.0, ge=1e-2, le=1e6)
+    bins: int = Field(20, ge=1, le=10_000)
+    pretraining_epochs: float = Field(1.0, gt=0, le=1e5)
     thresholds: Literal["learned", "fixed"] | None = None
     projection: int | None = Field(None, ge=1)
-    projection_sigma: float = Field(8.0, gt=0)
+    projection_sigma: float = Field(8.0, ge=1e-2, le=1e6)
     order: Literal[1, 2] = 1
     allocation: Literal["even", "sharp"] | None = None
     initial: Literal["scaled", "glorot"] | None = None

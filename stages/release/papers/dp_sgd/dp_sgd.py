@@ -8,10 +8,9 @@ were exact, and the manifest says so. Norms come from ghost clipping (Li et al. 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -22,6 +21,7 @@ from airlock.params import Params, Section, check
 from airlock.privacy import accounting, calibration, events, noise
 from airlock.privacy.guarantees import Guarantee, Neighbours
 from airlock.privacy.plan import Facts, Plan
+from stages.release import interactive
 from stages.release.papers.dp_sgd import lower_layers
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from airlock.attack.targets import Target
 
-NAME, VERSION = "dp-sgd", 2
+NAME, VERSION, INTERACTIVE = "dp-sgd", 2, True
 ARGUMENT = (
     "Poisson-sampled Gaussian steps, composed by privacy loss distributions (MECHANISMS.md, conventions)"
 )
@@ -38,8 +38,8 @@ SEED = 0
 PIECE = 256
 """Records whose gradients are in memory at a time."""
 MOMENTUM = 0.9
+MOST_EPOCHS = 1e5
 AUTOENCODER = "relu-autoencoder:300-100-20-100-300"
-Tick = Callable[[int], None]
 
 
 class Options(Section):
@@ -56,10 +56,10 @@ class Options(Section):
 
     model: Literal["auto", "opacus-cnn", "six-convolutions", "perceptron", "linear", "autoencoder"] = "auto"
     lower: lower_layers.Lower = "private"
-    epochs: float = Field(10, gt=0)
+    epochs: float = Field(10, gt=0, le=MOST_EPOCHS)
     batch: int | None = Field(None, ge=1)
-    clip: float = Field(1.0, gt=0)
-    learning_rate: float = Field(0.5, gt=0)
+    clip: float = Field(1.0, ge=1e-3, le=1e6)
+    learning_rate: float = Field(0.5, gt=0, le=1e3)
 
 
 @dataclass(frozen=True)
@@ -190,19 +190,19 @@ def lower_of(params: Params) -> lower_layers.Lower:
     return check(Options, params.release.options, "params.yaml: release.options").lower
 
 
-def make(
-    params: Params, facts: Facts, reader: Any, *, key: bytes, release_id: str, weights: Any = None
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def train(params: Params, facts: Facts, data: Data, course: interactive.Course) -> interactive.Released:
     """Train, and release the last iterate."""
     from airlock.models.papers.networks import build
 
     model, settings = resolve(params, facts)
     network = build(model, facts.shape, len(facts.labels), seed=SEED)
     descend(
-        *lower_layers.fix(network, load(reader, facts), lower_of(params)),
+        *lower_layers.fix(network, data, lower_of(params)),
         settings,
-        key=key,
-        release_id=release_id,
+        key=course.keyed.key,
+        release_id=course.keyed.release_id,
+        checkpoint=course.checkpoint,
+        tick=course.tick,
     )
     tensors = {f"network.{name}": value.detach().numpy() for name, value in network.state_dict().items()}
     return tensors, {
@@ -211,6 +211,9 @@ def make(
         "steps": settings.steps,
         "multiplier": settings.multiplier,
     }
+
+
+make = interactive.maker(train)
 
 
 def load(reader: Any, facts: Facts) -> Data:
@@ -234,38 +237,56 @@ def descend(
     *,
     key: bytes,
     release_id: str,
-    tick: Tick = lambda step: None,
+    checkpoint: Path | None = None,
+    tick: interactive.Tick = interactive.silent,
 ) -> None:
     """Stochastic gradient descent with momentum on noisy sums; `network` ends up trained."""
     import torch
+    from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+    course = interactive.Course(interactive.Keyed(key, release_id), checkpoint, tick)
     clipped = Clipped(network, settings.clip)
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     optimiser = torch.optim.SGD(parameters, lr=settings.learning_rate, momentum=MOMENTUM)
-    for step in range(settings.steps):
-        tick(step)
-        stream = noise.Stream(
-            key, release_id=release_id, release_pass=step + 1, purpose="sample", statistic=bytes(32)
-        )
-        chosen = np.flatnonzero(noise.poisson_sample(stream, settings.rate, len(data.labels)))
-        total = clipped.sum_of(data, torch.from_numpy(chosen))
-        noisy = _add_noise(total, settings, key=key, release_id=release_id, step=step)
-        for parameter, gradient in zip(
-            parameters, torch.split(noisy, [one.numel() for one in parameters]), strict=True
-        ):
-            parameter.grad = (gradient / settings.batch).reshape(parameter.shape)
+
+    def advance(step: int, state: interactive.State) -> interactive.State:
+        _put(optimiser, parameters, state)
+        total = clipped.sum_of(data, course.keyed.sample(step, settings.rate, len(data.labels)))
+        noisy = _add_noise(total, settings, course.keyed, step)
+        for parameter, gradient in zip(parameters, _shares(noisy, parameters), strict=True):
+            parameter.grad = gradient / settings.batch
         optimiser.step()
+        speeds = [optimiser.state[parameter]["momentum_buffer"].reshape(-1) for parameter in parameters]
+        return {"theta": parameters_to_vector(parameters).detach().clone(), "velocity": torch.cat(speeds)}
+
+    theta = parameters_to_vector(parameters).detach().clone()
+    final = course.walk({"theta": theta, "velocity": torch.zeros_like(theta)}, advance, settings.steps)
+    vector_to_parameters(final["theta"], parameters)
     clipped.remove()
 
 
-def _add_noise(total: Tensor, settings: Settings, *, key: bytes, release_id: str, step: int) -> Tensor:
+def _shares(flat: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
+    """A flat vector, divided among tensors."""
     import torch
 
-    digest = hashlib.sha256(total.numpy().tobytes()).digest()
-    stream = noise.Stream(
-        key, release_id=release_id, release_pass=step + 1, purpose="gradient", statistic=digest
-    )
-    return total + torch.from_numpy(settings.noise * noise.float_gaussian(stream, total.numel())).float()
+    parts = torch.split(flat, [one.numel() for one in parameters])
+    return [part.reshape(one.shape) for part, one in zip(parts, parameters, strict=True)]
+
+
+def _put(optimiser: Any, parameters: list[nn.Parameter], state: interactive.State) -> None:
+    """Weights and momentum as they were after a step, whoever took it."""
+    from torch.nn.utils import vector_to_parameters
+
+    vector_to_parameters(state["theta"], parameters)
+    for parameter, speed in zip(parameters, _shares(state["velocity"], parameters), strict=True):
+        optimiser.state[parameter]["momentum_buffer"] = speed.clone()
+
+
+def _add_noise(total: Tensor, settings: Settings, keyed: interactive.Keyed, step: int) -> Tensor:
+    import torch
+
+    drawn = noise.float_gaussian(keyed.stream(step, "gradient", total), total.numel())
+    return total + torch.from_numpy(settings.noise * drawn).float()
 
 
 class Clipped:
@@ -304,6 +325,18 @@ class Clipped:
         return total
 
     def _piece(self, records: Tensor, labels: Tensor) -> Tensor:
+        """The sum over some records. Where it cannot be told whose number is not finite, they are taken one by one."""
+        import torch
+
+        flat, sound = self._clipped(records, labels)
+        if sound or len(records) == 1:
+            # A record whose loss, norm or gradient is not finite contributes nothing (docs/proofs/dp-sgd.md#finite-gradients).
+            return flat if sound else torch.zeros_like(flat)
+        alone = [self._piece(*one) for one in zip(records.split(1), labels.split(1), strict=True)]
+        return torch.stack(alone).sum(0)
+
+    def _clipped(self, records: Tensor, labels: Tensor) -> tuple[Tensor, bool]:
+        """The sum of clipped gradients, and whether every number on the way to it is finite."""
         import torch
 
         self._module.zero_grad()
@@ -318,7 +351,7 @@ class Clipped:
             [parameter.grad.reshape(-1) for parameter in self._parameters if parameter.grad is not None]
         )
         self._module.zero_grad()
-        return flat
+        return flat, all(bool(one.isfinite().all()) for one in (losses, factors, flat))
 
     def _losses(self, outputs: Tensor, records: Tensor, labels: Tensor) -> Tensor:
         import torch

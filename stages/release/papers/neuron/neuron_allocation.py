@@ -62,7 +62,7 @@ class Options(Section):
     first_share: float = Field(0.75, gt=0, lt=1)
     ratio_share: float = Field(0.02, gt=0, lt=1)
     gram_share: float = Field(0.07, gt=0, lt=1)
-    epochs: int = Field(30, ge=1)
+    epochs: int = Field(30, ge=1, le=100_000)
 
 
 @dataclass(frozen=True)

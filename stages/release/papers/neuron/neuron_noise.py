@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -67,14 +67,14 @@ class Options(Section):
     maps: Literal["unit", "channel"] | None = None
     update: Literal["loss", "perturbed"] | None = None
     split: float = Field(0.5, gt=0, lt=1)
-    hidden: tuple[int, ...] | None = Field(None, min_length=1, max_length=8)
-    epochs: int | None = Field(None, ge=1)
-    iterations: int | None = Field(None, ge=1)
+    hidden: tuple[Annotated[int, Field(ge=1, le=2**13)], ...] | None = Field(None, min_length=1, max_length=8)
+    epochs: int | None = Field(None, ge=1, le=100_000)
+    iterations: int | None = Field(None, ge=1, le=1_000_000)
     batch: int | None = Field(None, ge=2)
-    learning_rate: float | None = Field(None, gt=0)
+    learning_rate: float | None = Field(None, gt=0, le=1e3)
     pretraining_epochs: int = Field(1, ge=1)
     relevance_records: int | None = Field(None, ge=1)
-    stabiliser: float = Field(1e-3, gt=0)
+    stabiliser: float = Field(1e-3, ge=1e-9, le=1e6)
 
 
 READINGS = {

@@ -132,15 +132,23 @@ def descend(
         if scales is not None and laplace is not None and (step == 0 or options.refresh == "step"):
             set_noise(network, scales * _draws(network, recipe, laplace, step, scales))
         batch = rows[torch.randint(len(rows), (min(options.batch or 1, len(rows)),), generator=order)]
-        losses = torch.nn.functional.cross_entropy(
-            network(data.scaled(batch)), data.labels[batch], reduction="none"
-        )
+        losses = losses_of(network, data, batch)
+        if not losses.isfinite().all():
+            # A record whose loss is not finite has no part in this step.
+            losses = losses_of(network, data, batch[losses.isfinite()])
+        if not len(losses):
+            continue
         loss = losses.mean()
         if laplace is not None and options.update == "perturbed":
             loss = perturbed_loss(losses, recipe.epsilons[1], float(laplace.draw(step, "loss", 1)[0]))
         optimiser.zero_grad()
         torch.autograd.backward(loss)
         optimiser.step()
+
+
+def losses_of(network: Ordered, data: Data, rows: Tensor) -> Tensor:
+    """Cross entropy of each record, as the network is now."""
+    return torch.nn.functional.cross_entropy(network(data.scaled(rows)), data.labels[rows], reduction="none")
 
 
 def _draws(network: Ordered, recipe: Recipe, laplace: Laplace, step: int, scales: Ratios) -> Ratios:

@@ -39,8 +39,8 @@ class Options(dp_sgd.Options):
     """
 
     memory: float = Field(0.95, ge=0, lt=1)
-    floor: float = Field(0.05, gt=0, le=1)
-    patience: int = Field(10, ge=1)
+    floor: float = Field(0.05, ge=1e-6, le=1)
+    patience: int = Field(10, ge=1, le=1_000_000)
     device: str = "auto"
 
 

@@ -54,13 +54,13 @@ class Options(Section):
     preset: Literal["paper-mnist", "paper-cifar10"] | None = None
     solution: Literal["isotropic", "alternating", "frozen"] = "isotropic"
     noise: Literal["lot", "average"] = "lot"
-    order: float | None = Field(None, gt=0)
+    order: float | None = Field(None, gt=0, le=1e9)
     model: Literal["auto", "opacus-cnn", "six-convolutions", "perceptron", "linear"] = "auto"
     lower: lower_layers.Lower = "private"
-    epochs: float | None = Field(None, gt=0)
+    epochs: float | None = Field(None, gt=0, le=dp_sgd.MOST_EPOCHS)
     batch: int | None = Field(None, ge=1)
-    clip: float | None = Field(None, gt=0)
-    learning_rate: float = Field(0.5, gt=0)
+    clip: float | None = Field(None, ge=1e-3, le=1e6)
+    learning_rate: float = Field(0.5, gt=0, le=1e3)
     device: str = "auto"
 
 
@@ -69,7 +69,7 @@ PRESETS: dict[str | None, dict[str, Any]] = {
     "paper-mnist": {"epochs": 30, "batch": 1000, "clip": 4.0},
     "paper-cifar10": {"epochs": 30, "batch": 1000, "clip": 0.2},
 }
-"""Table I; the number of iterations for CIFAR-10 is not in the paper."""
+"""Table II; the number of iterations for CIFAR-10 is not in the paper."""
 
 
 @dataclass(frozen=True)

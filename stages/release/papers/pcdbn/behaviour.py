@@ -67,11 +67,11 @@ class Options(Section):
         caps: of a user's total, as parts of what it could be at most; for unit user.
     """
 
-    days: int = Field(4, ge=1)
+    days: int = Field(4, ge=1, le=10_000)
     rows: Literal["machine", "window"] = "machine"
-    groups: int = Field(10, ge=1)
+    groups: int = Field(10, ge=1, le=10_000)
     height: int = Field(12, ge=1)
-    social: float = Field(0.1, gt=0)
+    social: float = Field(0.1, gt=0, le=1e3)
     caps: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)
 
 

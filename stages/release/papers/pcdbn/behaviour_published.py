@@ -43,14 +43,14 @@ SCALES = Scales(0.1, 1.0, 0.3)
 class Options(Section):
     """release.options of `behaviour-published`; epochs of the softmax layer are 600 in the paper."""
 
-    days: int = Field(4, ge=1)
-    groups: int = Field(10, ge=1)
+    days: int = Field(4, ge=1, le=10_000)
+    groups: int = Field(10, ge=1, le=10_000)
     height: int = Field(12, ge=1)
     approximation: str = "published-7"
     batch: int = Field(111, ge=1)
-    pretraining_epochs: int = Field(2, ge=1)
-    epochs: int = Field(600, ge=1)
-    rate: float = Field(1e-3, gt=0)
+    pretraining_epochs: int = Field(2, ge=1, le=100_000)
+    epochs: int = Field(600, ge=1, le=100_000)
+    rate: float = Field(1e-3, gt=0, le=1e3)
 
 
 def resolve(params: Params, facts: Facts) -> tuple[Options, Layout]:

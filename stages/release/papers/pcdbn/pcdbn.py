@@ -64,14 +64,14 @@ class Options(Section):
     budget: Literal["each", "split"] | None = None
     approximation: str | None = None
     maps: tuple[int, int] = (32, 64)
-    hidden: int = Field(25, ge=1)
+    hidden: int = Field(25, ge=1, le=2**13)
     pooling: Literal["probabilistic", "maximum"] | None = None
     pretraining: Literal["reconstruction", "divergence"] | None = None
-    pretraining_epochs: int = Field(10, ge=1)
-    epochs: int = Field(200, ge=1)
+    pretraining_epochs: int = Field(10, ge=1, le=100_000)
+    epochs: int = Field(200, ge=1, le=100_000)
     batch: int = Field(3600, ge=1)
-    pretraining_rate: float | None = Field(None, gt=0)
-    learning_rate: float = Field(2e-3, gt=0)
+    pretraining_rate: float | None = Field(None, gt=0, le=1e3)
+    learning_rate: float = Field(2e-3, gt=0, le=1e3)
 
 
 TEXT = {
