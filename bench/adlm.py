@@ -184,7 +184,7 @@ def _release(
         return _without_noise(batches, facts), {"grid": 255, "fine": 2**16, "clip": 10.0}
     identity = json.dumps(asked, sort_keys=True)
     if asked["mechanism"] == "dp-sgd":
-        return mechanism("dp-sgd").make(_params(asked), facts, batches, key=KEY, release_id=identity)  # type: ignore[no-any-return]
+        return mechanism("dp-sgd").make(_params(asked), facts, batches, key=KEY, release_id=identity)
     params, recipe = _settled(asked, facts)
     given = _pretrained(facts) if recipe.adaptive and recipe.options.network == "raw" else None
     made = [

@@ -218,9 +218,9 @@ def settle(asked: dict[str, Any], records: int) -> tuple[Any, Any]:
 
 def describe(asked: dict[str, Any], params: Any, facts: Any) -> dict[str, Any]:
     """What a row says before its figures."""
-    from stages.mechanisms import mechanism
+    from stages.release.papers.pcdbn import pcdbn
 
-    plan, recipe = mechanism("pcdbn").plan(params, facts), mechanism("pcdbn").resolve(params, facts)
+    plan, recipe = pcdbn.plan(params, facts), pcdbn.resolve(params, facts)
     options, proven = recipe.options, plan.proven
     instead = (
         " but contrastive divergence"

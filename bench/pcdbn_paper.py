@@ -27,10 +27,9 @@ def paper(epsilon: float, layers: float, state: Path, epochs: int) -> None:
     from safetensors.torch import load_file, save_file
 
     from bench.adlm import KEY, as_batches, read_mnist
-    from stages.mechanisms import mechanism
     from stages.release.papers.adlm.perturbation import Keyed
     from stages.release.papers.dp_sgd import dp_sgd
-    from stages.release.papers.pcdbn import training
+    from stages.release.papers.pcdbn import pcdbn, training
 
     train, known, start = read_mnist("train"), state / f"{layers:g}.safetensors", time.monotonic()
     options = {
@@ -41,7 +40,7 @@ def paper(epsilon: float, layers: float, state: Path, epochs: int) -> None:
     }
     asked = {"epsilon": epsilon, "options": options}
     params, facts = settle(asked if known.exists() else {**asked, "epsilon": layers}, len(train[1]))
-    recipe, keyed = mechanism("pcdbn").resolve(params, facts), Keyed(KEY, f"the paper's size, {layers:g}")
+    recipe, keyed = pcdbn.resolve(params, facts), Keyed(KEY, f"the paper's size, {layers:g}")
     network, data = training.fresh(recipe, facts), dp_sgd.load(as_batches(*train), facts)
     if not known.exists():
         training.pretrain(network, data, recipe, keyed)

@@ -1,16 +1,150 @@
 """The mechanisms: how to write one, and where each of them is.
 
-A mechanism has two halves. The release half reads sealed records and perturbs; the open half trains from what was released.
-To add one, write the two modules, add a line to `MECHANISMS`, and describe it in docs/papers.md or docs/mechanism.md.
+A mechanism has two halves, each a module. The release half (`Mechanism`) reads sealed records and perturbs; the open half
+(`Training`) trains from what was released. To add one, write the two modules, add a line to `MECHANISMS`, describe it in
+docs/papers.md or docs/mechanism.md with its proof in docs/proofs, and give it a class in tests/conformance.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from airlock.errors import ParamsError
+from airlock.inside.connection import Exchange
+from airlock.params import Params, TrainParams
+from airlock.privacy.plan import Facts, Plan
+
+if TYPE_CHECKING:
+    from airlock.inside.manifest import Manifest
+    from stages.open.train import Trained
+
+Tensors = dict[str, NDArray[Any]]
+Released = tuple[Tensors, dict[str, Any]]
+"""Tensors for release.safetensors, and details for release.json. Both are noisy, or depend on no record."""
+Tick = Callable[[int, int], None]
+"""Told how many steps of how many are done."""
+
+
+def silent(done: int, total: int) -> None:
+    """Where nobody watches."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """All that a mechanism is given to make a release.
+
+    Attributes:
+        params, facts: what was priced; nothing else may shape the release.
+        reader: the sealed records, a batch at a time: iterate over it, or `read(index)` for `chunks` of them.
+        key, release_id: of the keyed noise (airlock/privacy/noise.py).
+        weights: of the relevance release, where there is one.
+        connection: to the workers of a cluster, with `release.engine: dask`.
+        tick, checkpoint: for what takes long: whom to tell, and a folder in which functions of noisy numbers may be kept.
+    """
+
+    params: Params
+    facts: Facts
+    reader: Any
+    key: bytes
+    release_id: str
+    weights: NDArray[np.float64] | None = None
+    connection: Exchange | None = None
+    tick: Tick = silent
+    checkpoint: Path | None = None
+
+
+class Make(Protocol):
+    """How a release is made, the same for every mechanism. Write a function of one `Given` and put `@makes` on it."""
+
+    def __call__(
+        self,
+        params: Params,
+        facts: Facts,
+        reader: Any,
+        *,
+        key: bytes,
+        release_id: str,
+        weights: NDArray[np.float64] | None = None,
+        connection: Exchange | None = None,
+        tick: Tick = silent,
+        checkpoint: Path | None = None,
+    ) -> Released:
+        """Tensors and details of the release."""
+
+
+def makes(function: Callable[[Given], Released]) -> Make:
+    """A function of one `Given` as a mechanism's `make`."""
+
+    @functools.wraps(function)
+    def make(params: Params, facts: Facts, reader: Any, **rest: Any) -> Released:
+        return function(Given(params, facts, reader, **rest))
+
+    return make
+
+
+class Mechanism(Protocol):
+    """The release half of a mechanism: a module with these names.
+
+    A whole one, which releases the noisy sum of all rows (stages/release/mechanisms/total.py, say)::
+
+        NAME, VERSION = "total", 1                       # another version is another release
+        ARGUMENT = "docs/proofs/total.md#guarantee"      # a heading that exists
+
+        def queries(params: Params, facts: Facts) -> list[Query]:
+            check_local(params, NAME)                    # refuse here what is not offered, before anything is read
+            width = feature_map("tabular-2", facts.kind, facts.shape).width
+            reach = sensitivity.mean(LIMIT, neighbours=params.release.neighbours)
+            return [Query("total", 1, reach, "gaussian", width, share=1.0).of_unit(records_per_unit(params, facts))]
+
+        def plan(params: Params, facts: Facts) -> Plan:
+            priced = price(queries(params, facts), params.release)
+            shaping = {"epsilon": params.release.epsilon, "delta": params.release.delta}    # hashed into the id
+            return Plan(NAME, VERSION, shaping, passes=1, proven=guarantee(priced, params.release, argument=ARGUMENT))
+
+        @makes
+        def make(given: Given) -> Released:
+            priced = price(queries(given.params, given.facts), given.params.release)
+            teller = Teller(priced, key=given.key, release_id=given.release_id)
+            rows = feature_map("tabular-2", given.facts.kind, given.facts.shape)
+            exact = Records(given.reader, rows, given.facts.shape).ask(Wanted({"total": "sum"}))
+            return {"total": teller.tell("total", exact["total"])}, {"sums": teller.details()}
+
+    `plan` runs without any record and is what the ledger charges; `make` must read as often as was priced. What a record contributes
+    depends on that record alone, a null record contributes nothing, and a mechanism may also say what an attack goes for (`targets`).
+    """
+
+    NAME: str
+    make: Make
+
+    def plan(self, params: Params, facts: Facts) -> Plan:
+        """The price of a release, from parameters and public facts alone.
+
+        Raises:
+            ParamsError: the mechanism does not offer what is asked for.
+        """
+
+
+class Training(Protocol):
+    """The open half of a mechanism: a module with this function. It sees what was released, and no record."""
+
+    def train(
+        self,
+        params: TrainParams,
+        release: Manifest,
+        tensors: Mapping[str, NDArray[Any]],
+        *,
+        checkpoint: Path | None = None,
+    ) -> Trained:
+        """A model from a release; the same arguments give the same bytes."""
 
 
 class Halves(NamedTuple):
@@ -46,10 +180,19 @@ MECHANISMS = {
 }
 
 
+@overload
+def mechanism(name: str, room: Literal["release"] = "release") -> Mechanism: ...
+@overload
+def mechanism(name: str, room: Literal["open"]) -> Training: ...
 def mechanism(name: str, room: str = "release") -> Any:
-    """The half of a mechanism that lives in `room` ("release" or "open")."""
+    """The half of a mechanism that lives in `room`.
+
+    Raises:
+        ParamsError: there is no mechanism of that name.
+    """
     if name not in MECHANISMS:
         near = difflib.get_close_matches(name, MECHANISMS, n=1)
         hint = f", did you mean '{near[0]}'?" if near else f"; mechanisms: {', '.join(MECHANISMS)}"
         raise ParamsError(f"params.yaml: unknown release.mechanism '{name}'{hint}")
-    return importlib.import_module(getattr(MECHANISMS[name], room))
+    halves = MECHANISMS[name]
+    return importlib.import_module(halves.open if room == "open" else halves.release)

@@ -48,7 +48,9 @@ class Manifest:
 
 def none_plan(reason: str) -> Plan:
     """The plan of an out that is not made: nothing is read and nothing is released."""
-    nothing = Guarantee("proven", "record", "zero-out", 0.0, 0.0, argument="nothing is released")
+    nothing = Guarantee(
+        "proven", "record", "zero-out", 0.0, 0.0, argument="docs/proofs/evaluation.md#closed-door"
+    )
     return Plan(mechanism="none", version=1, parameters={"reason": reason}, passes=0, proven=nothing)
 
 

@@ -21,7 +21,7 @@ Scores = NDArray[np.float64]
 
 
 def from_class_statistics(tensors: Tensors, scales: Mapping[str, float]) -> Scores:
-    """Between-class variance over total variance of each feature, both without what noise adds to them on average (MECHANISMS.md 1c)."""
+    """Between-class variance over total variance of each feature, both without what noise adds to them on average (docs/proofs/relevance.md#guarantee)."""
     counts = np.maximum(tensors["counts"].astype(np.float64), 1.0)
     n = counts.sum()
     means = tensors["classes"] / counts / LIMIT
@@ -56,7 +56,7 @@ def from_propagation(tensors: Tensors, details: Mapping[str, Any], n: int) -> Sc
 
 
 def weights_of(scores: Scores) -> Scores:
-    """Weights (score / mean + 0.1)^(1/4): the exponent minimises the weighted squared error of box-bounded features (MECHANISMS.md, A4)."""
+    """Weights (score / mean + 0.1)^(1/4): the exponent minimises the weighted squared error of box-bounded features (docs/proofs/relevance.md#allocation)."""
     weights: Scores = (scores / max(float(scores.mean()), 1e-12) + FLOOR) ** EXPONENT
     return weights
 

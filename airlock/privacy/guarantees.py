@@ -26,7 +26,7 @@ class Guarantee:
         epsilon, delta: the statement itself.
         event: the DpEvent behind it as JSON (see `privacy.events`), or None where there is none.
         sensitivity: in words and figures, for example "L2 1.0 per query".
-        argument: name of the proof, a heading of docs/mechanism.md or MECHANISMS.md.
+        argument: of a proven guarantee docs/proofs/PAGE.md#heading; of others the paper or the attack.
         reason: why epsilon is infinite; empty otherwise.
         arithmetic: "exact" (integers and grid noise) or "idealised" (floating point used as if it were real).
         confidence: of an attacked guarantee's lower bound.

@@ -2,7 +2,7 @@
 
 A draw is the inverse of the law's tail at a keyed uniform number, written with as many bits as the answer needs: 64 bits and floating
 point decide nearly every draw; the few whose interval touches a rounding boundary (within a bound on the floating-point error) are
-decided in high precision with 512 further keyed bits. docs/privacy.md has the argument and its assumptions.
+decided in high precision with 512 further keyed bits. docs/proofs/noise-on-the-grid.md#sampler has the argument and its assumptions.
 """
 
 from __future__ import annotations
@@ -161,6 +161,27 @@ def add_noise(
     if np.abs(total).max(initial=0) > 2**62 or np.abs(noise).max(initial=0) > 2**62:
         raise ValueError("the sum is too large for 64-bit integers: use a coarser grid")
     return total + noise
+
+
+def add_laplace_by_column(
+    total: Integers,
+    *,
+    key: bytes,
+    release_id: str,
+    release_pass: int,
+    purpose: str,
+    scales: NDArray[np.float64],
+    above: float = 1.0,
+) -> Integers:
+    """Exact integers plus keyed Laplace noise, `above` times a scale of each column's own; see `add_noise`."""
+    statistic = digest(total, float(np.sum(scales)), "laplace by column")
+    stream = Stream(
+        key, release_id=release_id, release_pass=release_pass, purpose=purpose, statistic=statistic
+    )
+    drawn = np.empty_like(total)
+    for column, scale in enumerate(scales):
+        drawn[:, column] = laplace(stream, float(scale) * above, len(total))
+    return total + drawn
 
 
 def float_gaussian(stream: Stream, shape: Shape) -> NDArray[np.float64]:

@@ -19,12 +19,13 @@ from airlock.params import Params, ReleaseParams
 from airlock.privacy.plan import Facts, Plan
 from airlock.records.encoding import unpack
 from airlock.storage import load_model, write_json
-from stages.release.mechanisms.coefficients import records_per_unit
 from stages.release.noisy_sums import Priced, Query, Teller, guarantee, price
 from stages.release.perturb import facts_of, open_sealed
+from stages.release.units import moved_records, records_per_unit
 
 EVALUATION = "data/released/evaluation"
 NAME, VERSION = "evaluation", 1
+ARGUMENT = "docs/proofs/evaluation.md#count"
 NOT_PRIVATE = "evaluate.holdout is '{holdout}': set it to private in params.yaml and run `dvc repro` before evaluating on sealed records"
 
 OTHER_RECORDS = (
@@ -36,11 +37,12 @@ def plans(params: Params, facts: Facts) -> dict[str, Plan]:
     """One noisy count, at the price that the section `evaluate` names."""
     if params.evaluate.holdout != "private" or facts.n_holdout == 0:
         raise ParamsError(NOT_PRIVATE.format(holdout=params.evaluate.holdout))
-    proven = guarantee([_priced(params, facts)], _terms(params), argument="docs/mechanism.md: Theorem 3")
+    proven = guarantee([_priced(params, facts)], _terms(params), argument=ARGUMENT)
     parameters = {
         "epsilon": params.evaluate.epsilon,
         "delta": params.evaluate.delta,
         "records": facts.n_holdout,
+        **moved_records(params, facts),
     }
     return {EVALUATION: Plan(NAME, VERSION, parameters, passes=1, proven=proven)}
 

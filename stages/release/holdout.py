@@ -28,7 +28,7 @@ def plan(params: Params, facts: Facts) -> Plan:
             "zero-out",
             0.0,
             0.0,
-            argument="only records of a separate, public file are read",
+            argument="docs/proofs/evaluation.md#public-holdout",
         )
         return Plan("holdout", VERSION, parameters, passes=0, proven=proven)
     proven = Guarantee(

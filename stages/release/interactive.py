@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from airlock.errors import ParamsError
 from airlock.params import Params
 from airlock.privacy import accounting, events, noise
 from airlock.privacy.guarantees import Guarantee, Neighbours
 from airlock.privacy.plan import Facts
+from stages.mechanisms import Given, Make, Released, Tick, makes, silent
+from stages.release.units import check_alone, check_record
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,13 +33,8 @@ if TYPE_CHECKING:
     from stages.release.papers.dp_sgd.dp_sgd import Data
 
 State = dict[str, "Tensor"]
-Tick = Callable[[int, int], None]
 FILE = "walk.safetensors"
 CHECKPOINT_STEPS = 100
-
-
-def silent(done: int, total: int) -> None:
-    """Where nobody watches."""
 
 
 @dataclass(frozen=True)
@@ -93,27 +89,22 @@ class Course:
         )
 
 
-Released = tuple[dict[str, Any], dict[str, Any]]
+def maker(
+    train: Callable[[Params, Facts, Data, Course], Released], resolve: Callable[[Params, Facts], Any]
+) -> Make:
+    """A mechanism's `make`: all records in memory, for they are read again and again, and `train` on them.
 
+    Before the first is read, `resolve` refuses what is not offered.
+    """
 
-def maker(train: Callable[[Params, Facts, Data, Course], Released]) -> Callable[..., Released]:
-    """A mechanism's `make`: all records in memory, for they are read again and again, and `train` on them."""
-
-    def make(
-        params: Params,
-        facts: Facts,
-        reader: Any,
-        *,
-        key: bytes,
-        release_id: str,
-        weights: Any = None,
-        checkpoint: Path | None = None,
-        tick: Tick = silent,
-    ) -> Released:
+    @makes
+    def make(given: Given) -> Released:
         """Tensors and details of the release."""
         from stages.release.papers.dp_sgd.dp_sgd import load
 
-        return train(params, facts, load(reader, facts), Course(Keyed(key, release_id), checkpoint, tick))
+        resolve(given.params, given.facts)
+        course = Course(Keyed(given.key, given.release_id), given.checkpoint, given.tick)
+        return train(given.params, given.facts, load(given.reader, given.facts), course)
 
     return make
 
@@ -136,8 +127,8 @@ class Checkpoint:
             if about.get("identity") != self._identity:
                 return 0, start
             return int(about["step"]), {
-                name: kept.get_tensor(name).to(start[name].device) for name in kept.keys()
-            }  # noqa: SIM118
+                name: kept.get_tensor(name).to(one.device) for name, one in start.items()
+            }
 
     def keep(self, step: int, state: State) -> None:
         """Write, then rename: a kill in between leaves the one before."""
@@ -184,10 +175,14 @@ def walk(
     return state
 
 
-def check_unit(params: Params, name: str) -> None:
-    """Interactive mechanisms protect records and run on one machine."""
-    if params.release.unit != "record" or params.release.engine != "local":
-        raise ParamsError(f"params.yaml: '{name}' offers release.unit record and release.engine local only")
+def check_unit(params: Params, facts: Facts, name: str) -> None:
+    """Interactive mechanisms protect records one by one and run on one machine.
+
+    Raises:
+        ParamsError: something else is asked for.
+    """
+    check_record(params, name)
+    check_alone(params, facts, name)
 
 
 def sampled(rate: float, steps: int, multiplier: float) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.noise import add_noise
 from airlock.privacy.sensitivity import of_user
 
+LARGEST_SUM = 2**62
+"""airlock/privacy/noise.py adds noise to smaller sums only; a grid of S = 2^15 - 1 leaves 4.29 * 10^9 records."""
 Form = Literal["gaussian", "symmetric-gaussian"]
 
 
@@ -55,6 +57,20 @@ class Priced:
     query: Query
     multiplier: float
     scale: float
+
+
+def check_size(records: int, entry: int, largest: int = LARGEST_SUM) -> None:
+    """No sum of so many contributions, each of entries up to `entry`, may pass what noise is added to.
+
+    Checked from public numbers before anything is read: an error that depends on a sum would tell something about it.
+
+    Raises:
+        ParamsError: there are too many records for this grid.
+    """
+    if records * entry >= largest:
+        raise ParamsError(
+            f"params.yaml: sums of {records:,} records would pass 64-bit integers: release parts of them as populations of their own"
+        )
 
 
 def price(queries: Sequence[Query], release: ReleaseParams) -> list[Priced]:

@@ -2,7 +2,7 @@
 
 A user's total is cut to a norm (a projection onto a ball) and truncated to integers. A projection brings no two totals farther apart, and
 truncating by at most one a coordinate: so what one user does to the totals of others, through slots in their records, stays bounded
-(docs/behaviour.md, Lemma 2). Memory grows with the number of users, not of records.
+(docs/proofs/behaviour.md#cut-totals). Memory grows with the number of users, not of records.
 """
 
 from __future__ import annotations

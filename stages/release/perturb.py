@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airlock.errors import ParamsError, ReleaseError
+from airlock.errors import ReleaseError
 from airlock.inside import manifest
 from airlock.inside.room import Room
 from airlock.inside.sealed import FILES, SealedReader
@@ -26,13 +26,8 @@ Maker = Callable[[Room, Facts, Path, str], dict[str, Any]]
 
 def plans(params: Params, facts: Facts) -> dict[str, Plan]:
     """What would be released, priced."""
-    mechanism = mechanisms.mechanism(params.release.mechanism)
-    if params.release.engine == "dask" and not getattr(mechanism, "ON_CLUSTER", False):
-        raise ParamsError(
-            f"params.yaml: release.engine 'dask' does not serve '{params.release.mechanism}': use local"
-        )
     return {
-        RELEASE: mechanism.plan(params, facts),
+        RELEASE: mechanisms.mechanism(params.release.mechanism).plan(params, facts),
         HOLDOUT: holdout.plan(params, facts),
         REFERENCE: reference.plan(params, facts),
     }
@@ -52,21 +47,22 @@ def main(room: Room) -> None:
 
 def make(room: Room, facts: Facts, folder: Path, release_id: str) -> dict[str, Any]:
     """The mechanism's own release, with the public facts that training needs."""
-    mechanism = mechanisms.mechanism(room.params.release.mechanism)
-    given: dict[str, Any] = {
-        "key": room.keys[f"noise:{RELEASE}"],
-        "release_id": release_id,
-        "weights": released_weights(room),
-    }
-    if room.connection:
-        given["connection"] = room.connection
-    if getattr(mechanism, "INTERACTIVE", False):
-        given["tick"] = lambda done, total: room.send(
-            {"kind": "progress", "label": "step", "done": done, "total": total}
-        )
-        given["checkpoint"] = room.paths.get("checkpoint")
+
+    def tick(done: int, total: int) -> None:
+        room.send({"kind": "progress", "label": "step", "done": done, "total": total})
+
     with open_sealed(room, "train") as reader:
-        tensors, details = mechanism.make(room.params, facts, reader, **given)
+        tensors, details = mechanisms.mechanism(room.params.release.mechanism).make(
+            room.params,
+            facts,
+            reader,
+            key=room.keys[f"noise:{RELEASE}"],
+            release_id=release_id,
+            weights=released_weights(room),
+            connection=room.connection,
+            tick=tick,
+            checkpoint=room.paths.get("checkpoint"),
+        )
     save_released(folder / TENSORS, tensors)
     data = {
         "kind": facts.kind,

@@ -2,7 +2,7 @@
 
 `statistics` releases, in one pass, class sums, class counts and sums of squares of the feature rows; `lrp` a Gram matrix and cross
 moments, from which a linear model is trained without data and looked through by layer-wise relevance propagation. Either way the
-weights are post-processing, and later rows u = R h / |R h| have norm 1 whatever the weights are (docs/mechanism.md, Theorem 4).
+weights are post-processing, and later rows u = R h / |R h| have norm 1 whatever the weights are (docs/proofs/relevance.md#weights).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from airlock.models.relevance import from_class_statistics, from_propagation, pi
 from airlock.params import Params
 from airlock.privacy import sensitivity, sums
 from airlock.privacy.plan import Facts, Plan
-from stages.release.mechanisms.coefficients import records_per_unit
-from stages.release.noisy_sums import Query, Teller, guarantee, price
+from stages.release.noisy_sums import Query, Teller, check_size, guarantee, price
 from stages.release.passes import Chunk, Records, Sums, Wanted, cross_of
 from stages.release.perturb import facts_of, open_sealed, save_released
+from stages.release.units import moved_records, records_per_unit
 
 RELEVANCE = "data/released/relevance"
 NAME, VERSION = "relevance", 1
-ARGUMENT = "docs/mechanism.md: Theorem 4"
+ARGUMENT = "docs/proofs/relevance.md#guarantee"
 # Of the relevance release's own share of mu squared.
 SHARES = {"statistics": {"classes": 0.75, "squares": 0.2, "counts": 0.05}, "lrp": {"gram": 0.3, "cross": 0.7}}
 
@@ -44,6 +44,7 @@ def plans(params: Params, facts: Facts) -> dict[str, Plan]:
         "epsilon": params.release.epsilon,
         "delta": params.release.delta,
         "features": features.choose(params.release.features, facts.kind, facts.features),
+        **moved_records(params, facts),
     }
     return {RELEVANCE: Plan(NAME, VERSION, parameters, passes=1, proven=proven)}
 
@@ -51,6 +52,7 @@ def plans(params: Params, facts: Facts) -> dict[str, Plan]:
 def queries(params: Params, facts: Facts) -> list[Query]:
     """The noisy sums of the one pass. A record's squares h o h have norm at most |h|^2, its count and its label have norm 1."""
     near, classes = params.release.neighbours, len(facts.labels)
+    check_size(facts.n, LIMIT * max(LIMIT, classes))
     width = _map(params, facts).width
     gram = sensitivity.gram(LIMIT, neighbours=near)
     asked = {

@@ -125,16 +125,16 @@ def test_two_laplaces_follow_an_integral_done_by_hand(epsilon: float) -> None:
 @pytest.mark.parametrize(
     ("event", "epsilon"),
     [
-        # MECHANISMS.md 3b: Poisson-sampled Gaussians, PLD column.
+        # docs/proofs/optimized-noise.md#isotropic-noise: Poisson-sampled Gaussians, PLD column.
         (sampled(0.01818, 19.7, 1650), 0.117),
         (sampled(0.01818, 3.98, 1650), 0.689),
         (sampled(0.01818, 2.24, 1650), 1.36),
         (sampled(0.00909, 1.88, 3300), 1.15),
-        # MECHANISMS.md 2b: training alone, and training + pre-training + histograms of three layers with deviation 20.
+        # docs/proofs/dp-mac.md#guarantee: training alone, and training + pre-training + histograms of three layers with deviation 20.
         (sampled(1 / 1200, 5.8, 24000), 0.067),
         (sampled(0.01, 2.2, 2000), 0.799),
         (Composed([sampled(1 / 1200, 5.8, 25200), Gaussian(20 / math.sqrt(3))]), 0.302),
-        # MECHANISMS.md 1b, Theorem A3: 784 + 2 Laplace mechanisms of pure epsilon 144 e2 and 1.986 e3.
+        # docs/proofs/adlm.md#record-release: 784 + 2 Laplace mechanisms of pure epsilon 144 e2 and 1.986 e3.
         (
             Composed([Times(Laplace(784 / (144 * 0.0625)), 784), Times(Laplace(2 / (1.9862 * 0.125)), 2)]),
             1.36,

@@ -67,7 +67,7 @@ slot = people | st.none()
 def test_a_user_who_goes_takes_along_own_records_and_slots_only(
     rows: list[tuple[str, list[str | None]]], gone: str
 ) -> None:
-    """The neighbour of docs/behaviour.md: all records of one user null, all slots that name the user empty. Nothing else moves."""
+    """The neighbour of docs/proofs/behaviour.md#units: all records of one user null, all slots that name the user empty. Nothing else moves."""
     without = [
         (None, [None, None])
         if name == gone

@@ -25,7 +25,7 @@ SYNAPSE = 2.0**12
 class Centre:
     """Subtract a released mean, append a constant, weigh the columns, scale each row to norm 1 (the ellipsoid clip).
 
-    With weights R the row is u = R h / |R h|: a point of the ellipsoid |R^-1 ...| = 1 whatever the record, see docs/mechanism.md.
+    With weights R the row is u = R h / |R h|: a point of the ellipsoid |R^-1 ...| = 1 whatever the record, see docs/proofs/relevance.md#weights.
     """
 
     centre: NDArray[np.int64]

@@ -2,7 +2,7 @@
 
 A record holds d attributes over N past time points (the visible units V), the same attributes now (x), and slots for friends' influence
 psi. The mean influence enters the biases, Eq. 25:  b_k(t) = b_k + B_k.x + eta_k I.  Here I is a sum over slots divided by their number, a
-constant: then one friend moves I by at most one part of that number, whatever the degrees (docs/behaviour.md, Lemma 1). Filters span all
+constant: then one friend moves I by at most one part of that number, whatever the degrees (docs/proofs/behaviour.md#slots). Filters span all
 N points and `height` neighbouring attributes; hidden units are pooled in pairs. Everything about records is integer arithmetic or one
 correctly rounded operation, so a row is a function of its own record, bit for bit.
 """

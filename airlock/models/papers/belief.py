@@ -101,7 +101,7 @@ def _width(shape: Shape, layers: Shape) -> int:
 def brackets(units: Tensor, sigmoid: Polynomial, *, scale: float | None = None) -> Tensor:
     """What Lemma 2 takes twice the maximum of, for each record: L1 of its energy's coefficients at W = 1 and b = 1.
 
-    Eqs. 15 and 16 are missing from the supplied text; this is what its proof describes (MECHANISMS.md 4a), absolute values inside.
+    Eqs. 15 and 16 are missing from the supplied text; this is what its proof describes (docs/proofs/pcdbn.md#not-proven), absolute values inside.
 
     Args:
         units: (n, channels, height, width).

@@ -4,7 +4,7 @@
     visible   v   = sum over k of (W_k * h_k) + c + A.x + eta I + noise     Eqs. 24 and 26, Gaussian units for attributes are numbers
 
 With the sigmoid replaced by its Chebyshev series of degree 1 the data side of contrastive divergence is a1 S w, where w = (W_k, B_k, eta_k)
-and S holds the moments of (patch, x, I): one released matrix trains all groups (MECHANISMS.md 4c, airlock/models/papers/filters.py). The model's
+and S holds the moments of (patch, x, I): one released matrix trains all groups (docs/proofs/patch-moments.md#guarantee, airlock/models/papers/filters.py). The model's
 side comes from persistent chains that start from noise; their x and I, which the model takes as given, are drawn from the Gaussian that S
 describes. The weights of all groups are kept orthogonal and so short that drives stay in [-1, 1], where the series holds.
 """

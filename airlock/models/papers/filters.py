@@ -1,7 +1,7 @@
 """Filters from released patch moments: contrastive divergence whose data side is the moment matrix, so that no record is needed.
 
 With the sigmoid replaced by its Chebyshev series of degree 1, h = a0 + a1 w.p, the data side of the divergence of a convolutional
-Boltzmann machine is E[h p] = a0 m + a1 S w: the patch moments S are all it needs, for any number of filters (MECHANISMS.md 4c). The
+Boltzmann machine is E[h p] = a0 m + a1 S w: the patch moments S are all it needs, for any number of filters (docs/proofs/patch-moments.md#guarantee). The
 patches have mean zero in every channel and so have the filters, hence m = 0 up to the border. The model's side comes from persistent
 chains that start from noise. Filters are kept orthogonal and short: then drives stay in [-1, 1], where the series holds, and the
 fixed points are the eigenvectors of S with the largest eigenvalues, in order; `eigenvectors` has them in closed form.

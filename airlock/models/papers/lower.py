@@ -1,4 +1,4 @@
-"""A hidden layer that was trained without data, and how noise is divided among its neurons (MECHANISMS.md 5c).
+"""A hidden layer that was trained without data, and how noise is divided among its neurons (docs/proofs/neuron-noise.md#allocation).
 
 Everything here is a function of released sums. A first release of moments gives M - 1 discriminant coordinates c = a P of a row a, of unit
 variance under the released model; a network of one hidden layer is trained on samples of that model (by the caller) and becomes the lower
@@ -146,7 +146,7 @@ def sum_of_ratios(rows: Rows, lower: Lower) -> NDArray[np.int64]:
 
 
 def allocate(lower: Lower, noisy: NDArray[np.int64], direction: Direction) -> Centre:
-    """The step behind the neurons: centre them, and clip in an ellipsoid with axes C_I^2 ~ sqrt(m_I / r_I) (MECHANISMS.md 5c, d_I = 1).
+    """The step behind the neurons: centre them, and clip in an ellipsoid with axes C_I^2 ~ sqrt(m_I / r_I) (docs/proofs/neuron-noise.md#allocation, d_I = 1).
 
     Noise of the same size on rows divided by C is noise C_I on neuron I. The mean and the variance m of a neuron are those of made-up
     records; r is the released ratio in units of an equal share (at least FLOOR), or its inverse, or 1. Whatever they are, rows have norm

@@ -1,4 +1,4 @@
-"""`coefficients`: noisy degree-2 loss coefficients on fixed features (MECHANISMS.md 1c; the proof is docs/mechanism.md).
+"""`coefficients`: noisy degree-2 loss coefficients on fixed features (the proof is docs/proofs/coefficients.md).
 
 One pass releases the coefficients themselves: the Gram matrix G = sum a a^T and the cross moments B = sum a (M e_y - 1)^T of the rows.
 Two passes release the sum of rows first, and centre by it; three also a first Gram matrix, and whiten by it. No pass depends on a
@@ -7,7 +7,7 @@ trained model. Rows have norm at most 1: under zero-out the sum of rows and G ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,14 @@ from airlock.models.features.rows import LIMIT
 from airlock.params import Params, Section, check
 from airlock.privacy import sensitivity
 from airlock.privacy.plan import Facts, Plan
+from stages.mechanisms import Given, Released, makes
 from stages.release.cluster import Cluster
-from stages.release.noisy_sums import Query, Teller, guarantee, price
+from stages.release.noisy_sums import Query, Teller, check_size, guarantee, price
 from stages.release.passes import Records, Wanted
+from stages.release.units import moved_records, records_per_unit
 
 NAME, VERSION = "coefficients", 2
-ARGUMENT = "docs/mechanism.md: Theorem 1"
-ON_CLUSTER = True
+ARGUMENT = "docs/proofs/coefficients.md#guarantee"
 # Of mu squared, by number of passes; what is left goes to the cross moments. docs/mechanism.md says how they were chosen.
 MEAN_SHARE = {2: 0.05, 3: 0.03}
 WHITENING_SHARE = {3: 0.30}
@@ -57,6 +58,7 @@ class Recipe:
     shares: dict[str, float]
     ridge: float
     per_unit: int
+    moved: dict[str, Any] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -67,6 +69,7 @@ class Recipe:
 def resolve(params: Params, facts: Facts, options: Options | None = None) -> Recipe:
     """Settle what `auto` means."""
     options = options or check(Options, params.release.options, "params.yaml: release.options")
+    check_size(facts.n, LIMIT * max(LIMIT, len(facts.labels)))
     name = features.choose(params.release.features, facts.kind, facts.features)
     feature_map = features.feature_map(name, facts.kind, facts.shape)
     passes = (
@@ -90,22 +93,8 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
         _shares(wanted, params),
         options.whitening_ridge,
         records_per_unit(params, facts),
+        moved_records(params, facts),
     )
-
-
-def records_per_unit(params: Params, facts: Facts) -> int:
-    """How many records one unit of privacy has at most: 1, or a user's bound in the schema.
-
-    A slot of somebody else's record counts as two: the record is replaced by what it is without the user, which is to take one record away
-    and to put one in.
-    """
-    if params.release.unit == "record":
-        return 1
-    if facts.per_user is None:
-        raise ParamsError(
-            "params.yaml: release.unit 'user' needs a schema that names the user column and a bound of records per user"
-        )
-    return facts.per_user + 2 * (facts.friends["appearances"] if facts.friends else 0)
 
 
 def _shares(wanted: dict[str, float], params: Params) -> dict[str, float]:
@@ -160,25 +149,19 @@ def parameters(recipe: Recipe, params: Params) -> dict[str, Any]:
         "shares": recipe.shares,
         "whitening_ridge": recipe.ridge,
         "relevance": params.relevance.mode,
+        **recipe.moved,
     }
 
 
-def make(
-    params: Params,
-    facts: Facts,
-    reader: SealedReader,
-    *,
-    key: bytes,
-    release_id: str,
-    weights: NDArray[np.float64] | None = None,
-    connection: Exchange | None = None,
-) -> tuple[dict[str, NDArray[np.int64]], dict[str, Any]]:
+@makes
+def make(given: Given) -> Released:
     """Read the records and release their coefficients: integer tensors, and what a reader must know about them."""
+    params, facts = given.params, given.facts
     recipe = resolve(params, facts)
     priced = price(queries(recipe, params), params.release)
-    teller = Teller(priced, key=key, release_id=release_id)
-    records = open_records(recipe, facts, reader, connection, release_id)
-    prepare(recipe, facts.n, records, teller, weights)
+    teller = Teller(priced, key=given.key, release_id=given.release_id)
+    records = open_records(recipe, facts, given.reader, given.connection, given.release_id)
+    prepare(recipe, facts.n, records, teller, given.weights)
     release_moments(recipe.classes, records, teller)
     return finish(recipe, records, teller)
 
@@ -204,9 +187,7 @@ def open_records(
     )
 
 
-def finish(
-    recipe: Recipe, records: Records, teller: Teller
-) -> tuple[dict[str, NDArray[np.int64]], dict[str, Any]]:
+def finish(recipe: Recipe, records: Records, teller: Teller) -> Released:
     """The released tensors and details, once the passes are as many as were priced."""
     if records.passes != recipe.passes:
         raise ReleaseError(

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airlock.errors import ParamsError
-from airlock.inside.connection import Exchange
-from airlock.inside.sealed import SealedReader
 from airlock.models.features.rows import LIMIT, quantise
 from airlock.models.features.softmax import BOUND, residuals
 from airlock.models.moments import closed_form, moments_of
@@ -25,14 +23,14 @@ from airlock.params import Params, Section, check
 from airlock.privacy import sensitivity
 from airlock.privacy.plan import Facts, Plan
 from airlock.privacy.sums import label_rows
+from stages.mechanisms import Given, Released, makes
 from stages.release.mechanisms import coefficients
 from stages.release.mechanisms.coefficients import Recipe, finish, open_records, prepare, release_moments
 from stages.release.noisy_sums import Query, Teller, guarantee, price
 from stages.release.passes import Chunk, Integers, Sendable, Sums, cross_of
 
 NAME, VERSION = "coefficients-iterated", 1
-ARGUMENT = "docs/mechanism.md: Theorem 2"
-ON_CLUSTER = True
+ARGUMENT = "docs/proofs/coefficients.md#residual-rounds"
 ROUNDS = 10
 # A head's longest column, in its integers: products with rows stay below 2^45.
 COLUMN = 2.0**30
@@ -158,25 +156,20 @@ def plan(params: Params, facts: Facts) -> Plan:
     return Plan(NAME, VERSION, parameters, passes=recipe.passes + rounds, proven=proven, interactive=True)
 
 
-def make(
-    params: Params,
-    facts: Facts,
-    reader: SealedReader,
-    *,
-    key: bytes,
-    release_id: str,
-    weights: NDArray[np.float64] | None = None,
-    connection: Exchange | None = None,
-) -> tuple[dict[str, NDArray[np.int64]], dict[str, Any]]:
+@makes
+def make(given: Given) -> Released:
     """Read the records, pass by pass, and release coefficients and the last head."""
+    params, facts = given.params, given.facts
     recipe, options, rounds = resolve(params, facts)
-    teller = Teller(price(queries(recipe, params, rounds), params.release), key=key, release_id=release_id)
-    records = open_records(recipe, facts, reader, connection, release_id)
-    prepare(recipe, facts.n, records, teller, weights)
+    priced = price(queries(recipe, params, rounds), params.release)
+    teller = Teller(priced, key=given.key, release_id=given.release_id)
+    records = open_records(recipe, facts, given.reader, given.connection, given.release_id)
+    prepare(recipe, facts.n, records, teller, given.weights)
     release_moments(recipe.classes, records, teller)
     moments = moments_of(teller.told, {"sums": teller.details()}, facts.n)
     head = Head.of(START * recipe.classes * closed_form(moments, options.ridge))
     for index in range(rounds):
+        given.tick(index, rounds)
         exact = records.ask(Residuals(head, options.clip))["residuals"]
         noisy = teller.tell(f"residuals-{index + 1}", exact).astype(np.float64) * (
             options.clip / (LIMIT * BOUND)

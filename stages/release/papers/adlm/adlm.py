@@ -25,12 +25,15 @@ from airlock.params import Params, Section, check
 from airlock.privacy import accounting, events
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
+from stages.mechanisms import Given, Released, makes
+from stages.release.units import check_alone, check_record
 
 if TYPE_CHECKING:
     from airlock.attack.targets import Target
 
 NAME, VERSION = "adlm", 1
-ARGUMENT = "MECHANISMS.md: Theorems A1 and A2"
+ARGUMENT = "docs/proofs/adlm.md#record-release"
+SHARED_NOISE, RAW_RELEVANCE = "docs/proofs/adlm.md#shared-noise", "docs/proofs/adlm.md#relevance"
 Sensitivity = Literal["literal", "fan-in", "one-map", "pooled-map", "tight"]
 
 
@@ -38,7 +41,7 @@ class Options(Section):
     """release.options of `adlm` and `ilm`. None means the preset's value.
 
     Attributes:
-        sensitivity: the reading of Delta_h0 (MECHANISMS.md 1a, point 3); `tight` is what is needed, and sets the other two as well.
+        sensitivity: the reading of Delta_h0 (docs/proofs/adlm.md#inputs); `tight` is what is needed, and sets the other two as well.
         noise: drawn for each record, or once for a batch (public data only: it protects no row).
         network: that relevance goes through: `public` (random, data-free), `released` (trained by DP-SGD, charged), `raw` (no proof);
             None is relevance.network, and if that is auto, the preset's.
@@ -134,6 +137,16 @@ class Recipe:
         return self.features / self.counted / self.relevance_scale if self.adaptive else 0.0
 
     @property
+    def arithmetic(self) -> Literal["exact", "idealised"]:
+        """A network that is trained by DP-SGD and released is floating point; all else is integers."""
+        return "idealised" if self.adaptive and self.options.network == "released" else "exact"
+
+    @property
+    def why(self) -> str:
+        """The argument of the flaw."""
+        return SHARED_NOISE if self.options.noise == "batch" else RAW_RELEVANCE
+
+    @property
     def flaw(self) -> str:
         """Why nothing finite is proven; empty where something is."""
         if self.options.noise == "batch":
@@ -147,10 +160,8 @@ class Recipe:
 
 def resolve(params: Params, facts: Facts, *, adaptive: bool = True) -> Recipe:
     """Settle the preset, the sensitivities and the scales of the noise."""
-    if params.release.unit != "record" or params.release.engine != "local":
-        raise ParamsError(
-            f"params.yaml: '{NAME if adaptive else 'ilm'}' offers release.unit record and release.engine local only"
-        )
+    check_record(params, NAME if adaptive else "ilm")
+    check_alone(params, facts, NAME if adaptive else "ilm")
     given = check(Options, params.release.options, "params.yaml: release.options")
     preset = PRESETS[given.preset] | (
         {} if params.relevance.network == "auto" else {"network": params.relevance.network}
@@ -297,7 +308,16 @@ def _claimed(recipe: Recipe, params: Params) -> Guarantee | None:
 def _proven(recipe: Recipe, params: Params, facts: Facts) -> Guarantee:
     near, delta = params.release.neighbours, params.release.delta
     if recipe.flaw:
-        return Guarantee("proven", "record", near, inf, 0.0, argument=ARGUMENT, reason=recipe.flaw)
+        return Guarantee(
+            "proven",
+            "record",
+            near,
+            inf,
+            0.0,
+            argument=recipe.why,
+            reason=recipe.flaw,
+            arithmetic=recipe.arithmetic,
+        )
     event = event_of(recipe, params, facts)
     sensitivity = (
         f"L1: inputs {recipe.features * recipe.span:g}, labels {recipe.moved_labels}"
@@ -305,7 +325,15 @@ def _proven(recipe: Recipe, params: Params, facts: Facts) -> Guarantee:
     )  # fmt: skip
     epsilon = accounting.epsilon(events.from_json(event), delta, neighbours=near)
     return Guarantee(
-        "proven", "record", near, epsilon, delta, event=event, sensitivity=sensitivity, argument=ARGUMENT
+        "proven",
+        "record",
+        near,
+        epsilon,
+        delta,
+        event=event,
+        sensitivity=sensitivity,
+        argument=ARGUMENT,
+        arithmetic=recipe.arithmetic,
     )
 
 
@@ -338,13 +366,19 @@ def network_steps(recipe: Recipe) -> int:
     return recipe.options.pretraining_epochs * pretraining.STEPS_AN_EPOCH
 
 
-def make(
-    params: Params, facts: Facts, reader: Any, *, key: bytes, release_id: str, weights: Any = None
-) -> tuple[dict[str, Any], dict[str, Any]]:
+@makes
+def make(given: Given) -> Released:
     """Read, perturb, and forget: tensors and details of the release."""
+    return perturbed(resolve(given.params, given.facts), given)
+
+
+def perturbed(recipe: Recipe, given: Given) -> Released:
+    """The release of one reading."""
     from stages.release.papers.adlm.perturbation import perturb
 
-    return perturb(resolve(params, facts), params, facts, reader, key=key, release_id=release_id)
+    return perturb(
+        recipe, given.params, given.facts, given.reader, key=given.key, release_id=given.release_id
+    )
 
 
 def targets(

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
-from stages.release.papers.adlm.adlm import priced, resolve
+from stages.mechanisms import Given, Released, makes
+from stages.release.papers.adlm.adlm import perturbed, priced, resolve
 
 if TYPE_CHECKING:
     from airlock.attack.targets import Target
@@ -19,15 +20,10 @@ def plan(params: Params, facts: Facts) -> Plan:
     return priced(NAME, resolve(params, facts, adaptive=False), params, facts)
 
 
-def make(
-    params: Params, facts: Facts, reader: Any, *, key: bytes, release_id: str, weights: Any = None
-) -> tuple[dict[str, Any], dict[str, Any]]:
+@makes
+def make(given: Given) -> Released:
     """Read, perturb, and forget: tensors and details of the release."""
-    from stages.release.papers.adlm.perturbation import perturb
-
-    return perturb(
-        resolve(params, facts, adaptive=False), params, facts, reader, key=key, release_id=release_id
-    )
+    return perturbed(resolve(given.params, given.facts, adaptive=False), given)
 
 
 def targets(

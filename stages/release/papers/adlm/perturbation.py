@@ -38,28 +38,15 @@ class Keyed:
 
     def add(self, exact: Integers, scales: Floats | float, *, release_pass: int, purpose: str) -> Integers:
         """Exact integers plus noise; `scales` may differ from column to column (in grid units)."""
+        named: dict[str, Any] = {
+            "key": self._key,
+            "release_id": self._id,
+            "release_pass": release_pass,
+            "purpose": purpose,
+        }
         if isinstance(scales, float):
-            noisy: Integers = noise.add_noise(
-                exact,
-                key=self._key,
-                release_id=self._id,
-                release_pass=release_pass,
-                purpose=purpose,
-                scale=scales * ABOVE,
-                form="laplace",
-            )
-            return noisy
-        stream = noise.Stream(
-            self._key,
-            release_id=self._id,
-            release_pass=release_pass,
-            purpose=purpose,
-            statistic=noise.digest(exact, float(np.sum(scales)), "laplace by column"),
-        )
-        drawn = np.empty_like(exact)
-        for column, scale in enumerate(scales):
-            drawn[:, column] = noise.laplace(stream, float(scale) * ABOVE, len(exact))
-        return exact + drawn
+            return noise.add_noise(exact, scale=scales * ABOVE, form="laplace", **named)
+        return noise.add_laplace_by_column(exact, scales=scales, above=ABOVE, **named)
 
 
 def perturb(

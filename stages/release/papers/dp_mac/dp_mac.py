@@ -8,7 +8,7 @@ Poisson sample, finds auxiliary coordinates record by record without noise, and 
 
 a Gaussian of multiplier sigma: a record moves (lambda_k b_k / T_k)_k by at most 1 (zero-out) or 2 (replace-one; sigma is doubled then).
 `allocation: even` is the paper's sqrt K, with K all objectives; `sharp` is lambda_k^2 ~ T_k sqrt(d_k), which has the least noise in all
-(MECHANISMS.md 2c). Counts of a histogram have sensitivity 1 (zero-out) or sqrt 2, and so has the covariance of records of norm 1, from
+(docs/proofs/dp-mac.md#joint-step). Counts of a histogram have sensitivity 1 (zero-out) or sqrt 2, and so has the covariance of records of norm 1, from
 which `projection` takes directions before the first phase (as the authors' program does for MNIST). docs/errata/dp-mac.md compares claim
 and proof.
 """
@@ -26,6 +26,7 @@ from airlock.errors import ParamsError
 from airlock.params import Params, check
 from airlock.privacy.guarantees import Guarantee, Neighbours
 from airlock.privacy.plan import Facts, Plan
+from stages.mechanisms import Released
 from stages.release import interactive
 from stages.release.papers.dp_mac.settings import Options, published_sigma, settle
 
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from airlock.models.papers.mac import Units
     from stages.release.papers.dp_sgd.dp_sgd import Data
 
-NAME, VERSION, INTERACTIVE = "dp-mac", 2, True
-ARGUMENT = "MECHANISMS.md 2b and 2c: Poisson-sampled joint Gaussian steps and Gaussian histograms, composed by privacy loss distributions"
+NAME, VERSION = "dp-mac", 2
+ARGUMENT = "docs/proofs/dp-mac.md#guarantee"
 LARGEST_CURVATURE = 2 * 10**7
 """Numbers in all C of a network; MNIST's first layer alone has 184 million."""
 
@@ -125,7 +126,7 @@ class Recipe:
 
 def resolve(params: Params, facts: Facts) -> Recipe:
     """Settle the preset, the steps and sigma."""
-    interactive.check_unit(params, NAME)
+    interactive.check_unit(params, facts, NAME)
     release = params.release
     options = settle(check(Options, release.options, "params.yaml: release.options"), release.epsilon)
     size = math.prod(facts.shape)
@@ -226,7 +227,7 @@ def plan(params: Params, facts: Facts) -> Plan:
     return Plan(NAME, VERSION, parameters, passes, proven, claimed, interactive=True)
 
 
-def train(params: Params, facts: Facts, data: Data, course: interactive.Course) -> interactive.Released:
+def train(params: Params, facts: Facts, data: Data, course: interactive.Course) -> Released:
     """Train, and release the last iterate and the thresholds."""
     from stages.release.papers.dp_mac import coordinates
 
@@ -241,4 +242,4 @@ def train(params: Params, facts: Facts, data: Data, course: interactive.Course) 
     return tensors, {**details, "thresholds": thresholds}
 
 
-make = interactive.maker(train)
+make = interactive.maker(train, resolve)

@@ -1,8 +1,7 @@
 """`dp-sgd`: Abadi et al. 2016 (arXiv 1607.00133) with Opacus: Poisson samples, clipped gradients, Gaussian noise; the release is the model.
 
 Every step reads a sample of the records that depends on nothing, and adds noise of standard deviation z times the sensitivity to the sum
-of gradients of norm at most C. Sensitivity: C under zero-out (a null record has no gradient), 2 C under replace-one (docs/privacy.md,
-neighbours). Samples and noise come from the keyed generator, never from a torch seed; the arithmetic is floating point used as if it
+of gradients of norm at most C. Sensitivity: C under zero-out (a null record has no gradient), 2 C under replace-one (docs/proofs/accounting.md#poisson-samples). Samples and noise come from the keyed generator, never from a torch seed; the arithmetic is floating point used as if it
 were exact, and the manifest says so. Norms come from ghost clipping (Li et al. 2021) where Opacus has it for a layer.
 """
 
@@ -21,6 +20,7 @@ from airlock.params import Params, Section, check
 from airlock.privacy import accounting, calibration, events, noise
 from airlock.privacy.guarantees import Guarantee, Neighbours
 from airlock.privacy.plan import Facts, Plan
+from stages.mechanisms import Released, Tick, silent
 from stages.release import interactive
 from stages.release.papers.dp_sgd import lower_layers
 
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 
     from airlock.attack.targets import Target
 
-NAME, VERSION, INTERACTIVE = "dp-sgd", 2, True
-ARGUMENT = (
-    "Poisson-sampled Gaussian steps, composed by privacy loss distributions (MECHANISMS.md, conventions)"
-)
+NAME, VERSION = "dp-sgd", 2
+ARGUMENT = "docs/proofs/dp-sgd.md#guarantee"
 SEED = 0
 """Of the network's first weights, which are public."""
 PIECE = 256
@@ -101,8 +99,7 @@ class Data:
 
 def resolve(params: Params, facts: Facts) -> tuple[str, Settings]:
     """The network's name and the settings, calibrated to (epsilon, delta)."""
-    if params.release.unit != "record" or params.release.engine != "local":
-        raise ParamsError("params.yaml: 'dp-sgd' offers release.unit record and release.engine local only")
+    interactive.check_unit(params, facts, NAME)
     options = check(Options, params.release.options, "params.yaml: release.options")
     model = name_network(options.model, options.lower, facts)
     batch = min(options.batch or max(16, min(1024, facts.n // 100)), facts.n)
@@ -190,7 +187,7 @@ def lower_of(params: Params) -> lower_layers.Lower:
     return check(Options, params.release.options, "params.yaml: release.options").lower
 
 
-def train(params: Params, facts: Facts, data: Data, course: interactive.Course) -> interactive.Released:
+def train(params: Params, facts: Facts, data: Data, course: interactive.Course) -> Released:
     """Train, and release the last iterate."""
     from airlock.models.papers.networks import build
 
@@ -213,7 +210,7 @@ def train(params: Params, facts: Facts, data: Data, course: interactive.Course) 
     }
 
 
-make = interactive.maker(train)
+make = interactive.maker(train, resolve)
 
 
 def load(reader: Any, facts: Facts) -> Data:
@@ -238,7 +235,7 @@ def descend(
     key: bytes,
     release_id: str,
     checkpoint: Path | None = None,
-    tick: interactive.Tick = interactive.silent,
+    tick: Tick = silent,
 ) -> None:
     """Stochastic gradient descent with momentum on noisy sums; `network` ends up trained."""
     import torch
@@ -332,7 +329,9 @@ class Clipped:
         if sound or len(records) == 1:
             # A record whose loss, norm or gradient is not finite contributes nothing (docs/proofs/dp-sgd.md#finite-gradients).
             return flat if sound else torch.zeros_like(flat)
-        alone = [self._piece(*one) for one in zip(records.split(1), labels.split(1), strict=True)]
+        alone = [
+            self._piece(*one) for one in zip(torch.split(records, 1), torch.split(labels, 1), strict=True)
+        ]
         return torch.stack(alone).sum(0)
 
     def _clipped(self, records: Tensor, labels: Tensor) -> tuple[Tensor, bool]:

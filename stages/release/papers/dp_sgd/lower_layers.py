@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Lower = Literal["private", "raw"]
 FLAW = "the convolutions were trained on the raw records without noise"
-UPPER = "noise on the upper layers alone"
+UPPER = "docs/proofs/dp-sgd.md#fixed-lower-layers"
 CONVOLUTIONAL = ("opacus-cnn", "six-convolutions")
 EPOCHS = 20
 """The paper's; its optimiser, rate and batch are not given."""
@@ -49,7 +49,7 @@ def price(plan: Plan, lower: Lower) -> Plan:
         plan,
         parameters={**plan.parameters, "lower": lower},
         passes=plan.passes + EPOCHS + 1,
-        proven=replace(proven, epsilon=math.inf, delta=0.0, event=None, reason=reason),
+        proven=replace(proven, epsilon=math.inf, delta=0.0, event=None, reason=reason, argument=UPPER),
         claimed=claimed,
         public_only=True,
     )

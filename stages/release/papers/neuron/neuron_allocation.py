@@ -1,4 +1,4 @@
-"""`neuron-allocation`: what is sound in neuron noise injection (MECHANISMS.md 5c); one-shot, with noise divided by contribution ratio.
+"""`neuron-allocation`: what is sound in neuron noise injection (docs/proofs/neuron-noise.md#allocation); one-shot, with noise divided by contribution ratio.
 
     passes 1..p  a first release, as `coefficients` makes it; a hidden layer is trained from it without data (airlock/models/papers/lower.py)
     pass p + 1   contribution ratios: of every record a point of the simplex over the neurons, by layer-wise relevance propagation
@@ -6,21 +6,19 @@
 
 A head is then trained without data, for as long as one likes: the number of passes is fixed. Rows have norm at most 1 in every pass,
 whatever the network and the axes are, and ratios have L1 norm at most 1: sensitivities are those of `coefficients`, and 1 (zero-out) or
-sqrt 2 (replace-one) for the ratios; all sums are Gaussian and share one budget (docs/mechanism.md, Theorem 5). `direction` says who gets
+sqrt 2 (replace-one) for the ratios; all sums are Gaussian and share one budget (docs/proofs/neuron-noise.md#allocation). `direction` says who gets
 less noise: important neurons, the others, or nobody; the price is the same.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from airlock.errors import ParamsError
-from airlock.inside.sealed import SealedReader
 from airlock.models.features.rows import LIMIT
 from airlock.models.moments import moments_of
 from airlock.models.papers.lower import (
@@ -35,13 +33,15 @@ from airlock.models.papers.lower import (
 from airlock.params import Params, Section, TrainParams, check
 from airlock.privacy import sensitivity
 from airlock.privacy.plan import Facts, Plan
+from stages.mechanisms import Given, Released, makes
 from stages.release.mechanisms import coefficients
 from stages.release.mechanisms.coefficients import Recipe
 from stages.release.noisy_sums import Query, Teller, guarantee, price
 from stages.release.passes import Chunk, Sums, Wanted
+from stages.release.units import check_local
 
 NAME, VERSION = "neuron-allocation", 1
-ARGUMENT = "docs/mechanism.md: Theorem 5"
+ARGUMENT = "docs/proofs/neuron-noise.md#allocation"
 HIDDEN = {"tabular": 16, "image": 100}
 FIRST = "first-"
 RATE = 0.03
@@ -82,6 +82,7 @@ class Shape:
 def resolve(params: Params, facts: Facts) -> Shape:
     """Settle what null means."""
     options = check(Options, params.release.options, "params.yaml: release.options")
+    check_local(params, NAME)
     if params.release.passes != "auto":
         raise ParamsError(f"params.yaml: release.passes of '{NAME}' is auto")
     recipe = coefficients.resolve(params, facts, coefficients.Options())
@@ -140,20 +141,15 @@ def plan(params: Params, facts: Facts) -> Plan:
     return Plan(NAME, VERSION, parameters, passes=shape.passes, proven=proven, interactive=True)
 
 
-def make(
-    params: Params,
-    facts: Facts,
-    reader: SealedReader,
-    *,
-    key: bytes,
-    release_id: str,
-    weights: NDArray[np.float64] | None = None,
-) -> tuple[dict[str, NDArray[np.int64]], dict[str, Any]]:
+@makes
+def make(given: Given) -> Released:
     """Read the records, pass by pass, and release the moments of the neurons."""
+    params, facts = given.params, given.facts
     shape = resolve(params, facts)
-    teller = Teller(price(queries(shape, params), params.release), key=key, release_id=release_id)
-    records = coefficients.open_records(shape.first, facts, reader)
-    coefficients.prepare(shape.first, facts.n, records, teller, weights)
+    priced = price(queries(shape, params), params.release)
+    teller = Teller(priced, key=given.key, release_id=given.release_id)
+    records = coefficients.open_records(shape.first, facts, given.reader)
+    coefficients.prepare(shape.first, facts.n, records, teller, given.weights)
     exact = records.ask(Wanted({FIRST + "gram": "gram", FIRST + "cross": "cross"}, shape.first.classes))
     told = {purpose: teller.tell(FIRST + purpose, exact[FIRST + purpose]) for purpose in ("gram", "cross")}
     lower = train_lower(shape, told, teller, facts.n)

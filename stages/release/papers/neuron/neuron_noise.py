@@ -30,14 +30,16 @@ from pydantic import Field
 from airlock.params import Params, Section, check
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
+from stages.mechanisms import Released
 from stages.release import interactive
+from stages.release.units import check_record
 
 if TYPE_CHECKING:
     from airlock.attack.targets import Target
     from stages.release.papers.dp_sgd.dp_sgd import Data
 
-NAME, VERSION, INTERACTIVE = "neuron-noise", 1, True
-ARGUMENT = "MECHANISMS.md 5b"
+NAME, VERSION = "neuron-noise", 1
+ARGUMENT = "docs/proofs/neuron-noise.md#constant-noise"
 FLAWS = {
     "once": "a neuron's noise is constant, so it is another first value of its bias, and noise on the loss has no gradient: "
     "the raw records train the network as they would without noise",
@@ -140,7 +142,7 @@ class Recipe:
 
 def resolve(params: Params, facts: Facts) -> Recipe:
     """Settle the reading."""
-    interactive.check_unit(params, NAME)
+    check_record(params, NAME)
     given = check(Options, params.release.options, "params.yaml: release.options")
     reading = {name: values[given.preset == "prose"] for name, values in READINGS.items()}
     settled = {"hidden": HIDDEN[facts.kind], **reading, **SETTINGS[given.setting]}
@@ -161,7 +163,7 @@ def plan(params: Params, facts: Facts) -> Plan:
         "replace-one",
         params.release.epsilon,
         0.0,
-        argument="neuron noise injection, Lemmas 1 to 5",
+        argument="Adesuyi and Kim, Lemmas 1 to 5",
     )
     proven = Guarantee(
         "proven", "record", near, math.inf, 0.0, argument=ARGUMENT, reason=recipe.flaw, arithmetic="idealised"
@@ -175,7 +177,7 @@ def plan(params: Params, facts: Facts) -> Plan:
     return Plan(NAME, VERSION, parameters, reads, proven, claimed, interactive=True, public_only=True)
 
 
-def train(params: Params, facts: Facts, data: Data, course: interactive.Course) -> interactive.Released:
+def train(params: Params, facts: Facts, data: Data, course: interactive.Course) -> Released:
     """Pre-train, find the ratios, make the noise, train; the last iterate and the ratios are released."""
     from stages.release.papers.dp_sgd.gradients import tensors_of
     from stages.release.papers.neuron.training import Laplace, train_network
@@ -188,7 +190,7 @@ def train(params: Params, facts: Facts, data: Data, course: interactive.Course) 
     return {**tensors_of(network), "contributions": ratios}, details
 
 
-make = interactive.maker(train)
+make = interactive.maker(train, resolve)
 
 
 def targets(

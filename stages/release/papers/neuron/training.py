@@ -13,7 +13,7 @@ from torch import Tensor
 from airlock.models.papers.networks import Ordered, build
 from airlock.models.papers.neurons import contributions, offsets
 from airlock.privacy import noise
-from stages.release.interactive import Tick, silent
+from stages.mechanisms import Tick, silent
 from stages.release.papers.dp_sgd.dp_sgd import Data
 from stages.release.papers.neuron.neuron_noise import Recipe
 

@@ -2,7 +2,7 @@
 
 A step clips each record's gradient to sum_p |g_p|^2 / D_p^2 <= 1 (p: the network's tensors) and adds noise of standard deviation
 z D_p to tensor p. Divided by D_p, that is a Poisson-sampled Gaussian of sensitivity 1 (zero-out) or 2 (replace-one) *for every D*; D
-may therefore follow the transcript, and costs nothing: epsilon is that of `dp-sgd` with the same steps (MECHANISMS.md 3c).
+may therefore follow the transcript, and costs nothing: epsilon is that of `dp-sgd` with the same steps (docs/proofs/dp-sgd.md#ellipsoid).
 
 D minimises the energy of the noise, sum_p d_p D_p^2, such that the mean square of lengths before clipping stays what it is for the
 sphere of radius C: D_p^2 = C^2 sqrt(m_p / d_p) sum_j sqrt(m_j d_j) / sum_j m_j, with m_p the mean square of |g_p|,
@@ -18,6 +18,7 @@ from pydantic import Field
 from airlock.models.devices import choose_device
 from airlock.params import Params, check
 from airlock.privacy.plan import Facts, Plan
+from stages.mechanisms import Released
 from stages.release import interactive
 from stages.release.interactive import State
 from stages.release.papers.dp_sgd import dp_sgd, gradients, lower_layers
@@ -25,8 +26,8 @@ from stages.release.papers.dp_sgd import dp_sgd, gradients, lower_layers
 if TYPE_CHECKING:
     from torch import Tensor
 
-NAME, VERSION, INTERACTIVE = "ellipsoid-noise", 2, True
-ARGUMENT = "MECHANISMS.md 3c and Lemma E: Poisson-sampled Gaussian steps in coordinates divided by D"
+NAME, VERSION = "ellipsoid-noise", 2
+ARGUMENT = "docs/proofs/dp-sgd.md#ellipsoid"
 
 
 class Options(dp_sgd.Options):
@@ -46,7 +47,7 @@ class Options(dp_sgd.Options):
 
 def resolve(params: Params, facts: Facts) -> tuple[str, dp_sgd.Settings, Options]:
     """DP-SGD's settings at the same price, and the ellipsoid's own."""
-    interactive.check_unit(params, NAME)
+    interactive.check_unit(params, facts, NAME)
     options = check(Options, params.release.options, "params.yaml: release.options")
     plain = options.model_dump(include=set(dp_sgd.Options.model_fields))
     model, settings = dp_sgd.resolve(
@@ -122,9 +123,7 @@ def ellipsoid(squares: Tensor, sizes: Tensor, *, clip: float, floor: float) -> T
     return clip * ((m / sizes).sqrt() * (m * sizes).sqrt().sum() / m.sum()).sqrt()
 
 
-def train(
-    params: Params, facts: Facts, data: dp_sgd.Data, course: interactive.Course
-) -> interactive.Released:
+def train(params: Params, facts: Facts, data: dp_sgd.Data, course: interactive.Course) -> Released:
     """Train, and release the last iterate."""
     model, settings, options = resolve(params, facts)
     schedule = gradients.Schedule(
@@ -139,4 +138,4 @@ def train(
     return gradients.tensors_of(network), details
 
 
-make = interactive.maker(train)
+make = interactive.maker(train, resolve)

@@ -30,6 +30,7 @@ from airlock.models.papers import minimax
 from airlock.params import Params, Section, check
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
+from stages.mechanisms import Released
 from stages.release import interactive
 from stages.release.interactive import State
 from stages.release.papers.dp_sgd import dp_sgd, gradients, lower_layers
@@ -37,8 +38,9 @@ from stages.release.papers.dp_sgd import dp_sgd, gradients, lower_layers
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-NAME, VERSION, INTERACTIVE = "optimized-noise", 2, True
-ARGUMENT = "MECHANISMS.md 3b: Poisson-sampled Gaussian steps, composed by privacy loss distributions"
+NAME, VERSION = "optimized-noise", 2
+ARGUMENT = "docs/proofs/optimized-noise.md#isotropic-noise"
+RAW_ARGUMENT = "docs/proofs/optimized-noise.md#raw-gradients"
 FLAW = "the noise of every step is shaped by the raw mean gradient of all records, used without noise"
 
 
@@ -110,7 +112,7 @@ class Recipe:
 
 def resolve(params: Params, facts: Facts) -> Recipe:
     """Settle the reading and what Eq. 12 gives each step."""
-    interactive.check_unit(params, NAME)
+    interactive.check_unit(params, facts, NAME)
     given = check(Options, params.release.options, "params.yaml: release.options")
     options = given.model_copy(
         update={name: value for name, value in PRESETS[given.preset].items() if getattr(given, name) is None}
@@ -161,7 +163,7 @@ def _proven(recipe: Recipe, params: Params) -> Guarantee:
             near,
             math.inf,
             0.0,
-            argument=ARGUMENT,
+            argument=RAW_ARGUMENT,
             reason=recipe.flaw,
             arithmetic="idealised",
         )
@@ -197,9 +199,7 @@ class Published(gradients.Noise):
         return torch.from_numpy(units * solve(self.weights, recipe.alpha, recipe.bound)).float()
 
 
-def train(
-    params: Params, facts: Facts, data: dp_sgd.Data, course: interactive.Course
-) -> interactive.Released:
+def train(params: Params, facts: Facts, data: dp_sgd.Data, course: interactive.Course) -> Released:
     """Train as Algorithm 1 does, and release the last iterate."""
     recipe = resolve(params, facts)
     network, device = (
@@ -225,7 +225,7 @@ def train(
     return gradients.tensors_of(network), details
 
 
-make = interactive.maker(train)
+make = interactive.maker(train, resolve)
 
 
 def mean_gradient(network: nn.Module, data: dp_sgd.Data) -> Any:

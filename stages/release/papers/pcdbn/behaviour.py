@@ -1,4 +1,4 @@
-"""`behaviour`: the human behaviour model of pCDBN (Eqs. 23-26) from released moments of windows; the proof is docs/behaviour.md.
+"""`behaviour`: the human behaviour model of pCDBN (Eqs. 23-26) from released moments of windows; the proof is docs/proofs/behaviour.md.
 
 Pass 1 releases the mean of the attributes. Pass 2 releases the moments of (patch, x, mean influence), from which a convolutional Boltzmann
 machine with dynamic biases is trained without records. Pass 3 releases the coefficients of a degree-2 loss on its pooled units beside x
@@ -34,13 +34,14 @@ from airlock.privacy import sensitivity
 from airlock.privacy.noise import MAX_SCALE
 from airlock.privacy.plan import Facts, Plan
 from airlock.privacy.sums import LARGEST_TOTAL, cut_slack
-from stages.release.mechanisms.coefficients import records_per_unit
+from stages.mechanisms import Given, Released, makes
 from stages.release.noisy_sums import Query, Teller, guarantee, price
 from stages.release.passes import Sums, Wanted
 from stages.release.per_user import RowMaker, sum_records, sum_users
+from stages.release.units import check_local, moved_records, records_per_unit
 
 NAME, VERSION = "behaviour", 2
-ARGUMENT = "docs/behaviour.md: Theorem 1"
+ARGUMENT = "docs/proofs/behaviour.md#guarantee"
 # Constants below were chosen on simulations with other seeds than that of the data sets (bench/behaviour.py --tune).
 SHARES = {
     ("machine", "record"): {"mean": 0.01, "moments": 0.15, "gram": 0.30, "cross": 0.54},
@@ -88,6 +89,7 @@ class Recipe:
     unit: str
     per_user: int
     appearances: int
+    replaced: int = 1
 
     @property
     def machine(self) -> bool:
@@ -142,13 +144,14 @@ def resolve(params: Params, facts: Facts) -> Recipe:
     options = check(Options, params.release.options, "params.yaml: release.options")
     if facts.friends is None or facts.per_user is None:
         raise ParamsError(f"params.yaml: '{NAME}' needs a schema with `user.friends` (docs/behaviour.md)")
+    check_local(params, NAME)
     if params.relevance.mode != "off" or params.release.engine != "local" or params.release.passes != "auto":
         raise ParamsError(
             f"params.yaml: '{NAME}' takes relevance.mode off, release.engine local and release.passes auto"
         )
     if unknown := set(options.caps) - set(CAPS):
         raise ParamsError(f"params.yaml: release.options.caps: no '{min(unknown)}'; caps: {', '.join(CAPS)}")
-    records_per_unit(params, facts)
+    per_unit = records_per_unit(params, facts)
     recipe = Recipe(
         options,
         layout_of(facts.shape, facts.friends["slots"], options.days, options.height),
@@ -159,6 +162,7 @@ def resolve(params: Params, facts: Facts) -> Recipe:
         params.release.unit,
         facts.per_user,
         facts.friends["appearances"],
+        per_unit if params.release.unit == "record" else 1,
     )
     if (
         facts.n * recipe.layout.positions * LIMIT**2 >= 2**63
@@ -179,6 +183,8 @@ def queries(recipe: Recipe, params: Params) -> list[Query]:
         "gram": sensitivity.gram(LIMIT, neighbours=near),
         "cross": sensitivity.cross(LIMIT, labels="centred", classes=recipe.classes, neighbours=near),
     }
+    if recipe.replaced > 1:
+        record = {purpose: sensitivity.of_user(one, recipe.replaced) for purpose, one in record.items()}
     reached = dict(record if recipe.unit == "record" else user_sensitivities(recipe, params))
     if recipe.machine:
         reached["moments"] = (reached["moments"] / COARSE + recipe.moments) * (1 + 2.0**-40)
@@ -195,7 +201,7 @@ def queries(recipe: Recipe, params: Params) -> list[Query]:
 
 
 def user_sensitivities(recipe: Recipe, params: Params) -> dict[str, float]:
-    """Of a user with all windows and all slots (docs/behaviour.md, Theorem 1): own total, and what a slot does to its owner's total."""
+    """Of a user with all windows and all slots (docs/proofs/behaviour.md#guarantee): own total, and what a slot does to its owner's total."""
     labels = math.sqrt(recipe.classes * (recipe.classes - 1))
     patch, row = influence_change(recipe), row_change(recipe)
     moved = {
@@ -269,22 +275,18 @@ def plan(params: Params, facts: Facts) -> Plan:
         if recipe.unit == "user"
         else {}
     )
+    parameters |= moved_records(params, facts)
     return Plan(NAME, VERSION, parameters, passes=recipe.passes, proven=proven)
 
 
-def make(
-    params: Params,
-    facts: Facts,
-    reader: Any,
-    *,
-    key: bytes,
-    release_id: str,
-    weights: NDArray[np.float64] | None = None,
-) -> tuple[dict[str, NDArray[np.int64]], dict[str, Any]]:
+@makes
+def make(given: Given) -> Released:
     """Read the windows, release their sums, and train the machine between two passes."""
+    params, facts = given.params, given.facts
     recipe = resolve(params, facts)
-    teller = Teller(price(queries(recipe, params), params.release), key=key, release_id=release_id)
-    asked = _Passes(recipe, facts, reader)
+    priced = price(queries(recipe, params), params.release)
+    teller = Teller(priced, key=given.key, release_id=given.release_id)
+    asked = _Passes(recipe, facts, given.reader)
     layout = recipe.layout
     total = asked.sum(lambda x, valid: mean_rows(layout, x, valid, MEAN_GAIN), Wanted({"mean": "sum"}))
     centre = centre_of(teller.tell("mean", total["mean"]), facts.n, teller.priced["mean"].scale)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,10 +30,12 @@ from airlock.params import Params, Section, check
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
 from airlock.records.encoding import unpack
+from stages.mechanisms import Given, Released, makes
 from stages.release.papers.adlm.perturbation import Keyed
+from stages.release.units import check_local
 
 NAME, VERSION = "behaviour-published", 1
-ARGUMENT = "docs/errata/pcdbn.md"
+ARGUMENT = "docs/proofs/pcdbn.md#public-constants"
 FLAW = "noise is added to the polynomial's public constants, while raw windows are read without noise in every step"
 SEED, GRID = 0, 2**16
 SCALES = Scales(0.1, 1.0, 0.3)
@@ -58,7 +59,8 @@ def resolve(params: Params, facts: Facts) -> tuple[Options, Layout]:
     options = check(Options, params.release.options, "params.yaml: release.options")
     if facts.friends is None:
         raise ParamsError(f"params.yaml: '{NAME}' needs a schema with `user.friends` (docs/behaviour.md)")
-    if params.release.unit != "record" or params.release.engine != "local" or params.relevance.mode != "off":
+    check_local(params, NAME)
+    if params.release.unit != "record" or params.relevance.mode != "off":
         raise ParamsError(
             f"params.yaml: '{NAME}' offers release.unit record, release.engine local and relevance.mode off only"
         )
@@ -69,7 +71,12 @@ def plan(params: Params, facts: Facts) -> Plan:
     """What is claimed, and that nothing finite is proven."""
     options, release = resolve(params, facts)[0], params.release
     claimed = Guarantee(
-        "claimed", "record", release.neighbours, release.epsilon, 0.0, argument="Phan, Wu and Dou, Theorem 2"
+        "claimed",
+        "record",
+        release.neighbours,
+        release.epsilon,
+        0.0,
+        argument="Phan, Wu and Dou, Lemmas 1 and 2",
     )
     proven = Guarantee(
         "proven",
@@ -94,19 +101,12 @@ def plan(params: Params, facts: Facts) -> Plan:
     )
 
 
-def make(
-    params: Params,
-    facts: Facts,
-    reader: Any,
-    *,
-    key: bytes,
-    release_id: str,
-    weights: NDArray[np.float64] | None = None,
-) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+@makes
+def make(given: Given) -> Released:
     """Train on raw windows and release the model."""
-    options, layout = resolve(params, facts)
-    keyed, epsilon = Keyed(key, release_id), params.release.epsilon
-    parts = [unpack(batch, facts.shape) for batch in reader]
+    options, layout = resolve(given.params, given.facts)
+    keyed, epsilon = Keyed(given.key, given.release_id), given.params.release.epsilon
+    parts = [unpack(batch, given.facts.shape) for batch in given.reader]
     kept = np.concatenate([part.valid for part in parts]) > 0
     x, y = (np.concatenate([getattr(part, name) for part in parts])[kept] for name in ("x", "y"))
     past, present, influence = (torch.from_numpy(part / FINE).float() for part in layout.split(x))

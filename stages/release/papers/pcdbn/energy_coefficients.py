@@ -1,4 +1,4 @@
-"""`pcdbn` with noise on the data's own coefficients: one noisy matrix for each layer, one for the softmax layer (MECHANISMS.md 4b and 4c).
+"""`pcdbn` with noise on the data's own coefficients: one noisy matrix for each layer, one for the softmax layer (docs/proofs/pcdbn.md#energy-coefficients).
 
 With h = a0 + a1 (w.p + b) / Z and a constant Z = 25 C + 1 the energy of Eq. 14 is a polynomial, and the records enter it through
 S = sum of p~ p~^T, p~ = (p, 1), and sum of v alone. The functional mechanism's coefficients are a1 / Z S_ii, 2 a1 / Z S_ij and the sums

@@ -1,4 +1,4 @@
-"""`patch-moments`: private convolutional deep belief networks, sound (MECHANISMS.md 4c; the published one is `pcdbn`).
+"""`patch-moments`: private convolutional deep belief networks, sound (docs/proofs/patch-moments.md; the published one is `pcdbn`).
 
 Every layer of filters is learned from one release of patch moments, S = sum over records of sum over patches of p p^T, which is all that
 the degree-1 energy of a convolutional Boltzmann machine takes from the data. Filters are trained between two passes inside this
@@ -25,12 +25,14 @@ from airlock.models.papers import filters, patches
 from airlock.params import Params, check
 from airlock.privacy import sensitivity
 from airlock.privacy.plan import Facts, Plan
+from stages.mechanisms import Given, Released, makes
 from stages.release.mechanisms import coefficients
 from stages.release.noisy_sums import Query, Teller, guarantee, price
 from stages.release.passes import Records, Wanted
+from stages.release.units import check_local
 
 NAME, VERSION = "patch-moments", 1
-ARGUMENT = "docs/errata/pcdbn.md: Theorem P"
+ARGUMENT = "docs/proofs/patch-moments.md#guarantee"
 HEAD_PASSES = 3
 FILTERS = {"divergence": filters.diverge, "eigenvectors": filters.eigenvectors}
 
@@ -88,6 +90,7 @@ def resolve(params: Params, facts: Facts) -> Recipe:
 
 
 def _refuse(params: Params, facts: Facts, options: Options) -> None:
+    check_local(params, NAME)
     if facts.kind != "image":
         raise ParamsError(f"params.yaml: '{NAME}' learns filters for images: use coefficients for tables")
     if not 1 <= len(options.layers) <= len(patches.SIDES):
@@ -135,12 +138,13 @@ def plan(params: Params, facts: Facts) -> Plan:
     )
 
 
-def make(
-    params: Params, facts: Facts, reader: SealedReader, *, key: bytes, release_id: str, weights: Any = None
-) -> tuple[dict[str, NDArray[np.int64]], dict[str, Any]]:
+@makes
+def make(given: Given) -> Released:
     """Read the records once for each layer and three times for the head: integer tensors, and what a reader must know about them."""
+    params, facts, reader = given.params, given.facts, given.reader
     recipe = resolve(params, facts)
-    teller = Teller(price(queries(recipe, params), params.release), key=key, release_id=release_id)
+    priced = price(queries(recipe, params), params.release)
+    teller = Teller(priced, key=given.key, release_id=given.release_id)
     layers = learn(recipe, facts, reader, teller)
     records = Records(reader, patches.learned_map(facts.shape, layers), facts.shape)
     coefficients.prepare(recipe.head, facts.n, records, teller, None)

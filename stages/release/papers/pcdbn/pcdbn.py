@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -34,12 +33,14 @@ from airlock.params import Params, Section, check
 from airlock.privacy import accounting, events
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
+from stages.mechanisms import Given, Released, makes
+from stages.release.units import check_alone, check_record
 
 if TYPE_CHECKING:
     from airlock.attack.targets import Target
 
 NAME, VERSION = "pcdbn", 2
-ARGUMENT = "docs/errata/pcdbn.md: Theorem C"
+ARGUMENT = "docs/proofs/pcdbn.md#guarantee"
 SMALLEST_SIDE = 16
 # A little more noise than the proof asks for, against the rounding of scales.
 ABOVE = 1 + 1e-9
@@ -153,6 +154,12 @@ class Recipe:
         return ""
 
     @property
+    def why(self) -> str:
+        """The argument of the flaw."""
+        constants = self.options.noise == "constants"
+        return "docs/proofs/pcdbn.md#" + ("public-constants" if constants else "scale-from-records")
+
+    @property
     def pure(self) -> float:
         """Theorem C: independent Laplace noise on coefficients that one record moves by at most l1 (or twice that)."""
         return sum(part.l1 * self.reach / self.scale(part) for part in self.parts)
@@ -200,8 +207,8 @@ def _parts(facts: Facts, options: Options, sigmoid: Polynomial) -> list[tuple[st
 
 
 def _refuse(params: Params, facts: Facts, options: Options, sigmoid: Polynomial) -> None:
-    if params.release.unit != "record" or params.release.engine != "local":
-        raise ParamsError(f"params.yaml: '{NAME}' offers release.unit record and release.engine local only")
+    check_record(params, NAME)
+    check_alone(params, facts, NAME)
     if facts.kind != "image" or min(facts.shape[:2]) < SMALLEST_SIDE:
         raise ParamsError(
             f"params.yaml: '{NAME}' is for images of at least {SMALLEST_SIDE} x {SMALLEST_SIDE}: use coefficients"
@@ -259,7 +266,14 @@ def _proven(recipe: Recipe, params: Params) -> Guarantee:
     near, delta = params.release.neighbours, params.release.delta
     if recipe.flaw:
         return Guarantee(
-            "proven", "record", near, inf, 0.0, argument=ARGUMENT, reason=recipe.flaw, arithmetic="idealised"
+            "proven",
+            "record",
+            near,
+            inf,
+            0.0,
+            argument=recipe.why,
+            reason=recipe.flaw,
+            arithmetic="idealised",
         )
     # Charged as the worst mechanism of that pure epsilon, randomised response.
     event = {"kind": "discrete-laplace", "noise_parameter": recipe.pure, "sensitivity": 1}
@@ -278,25 +292,17 @@ def _proven(recipe: Recipe, params: Params) -> Guarantee:
     )
 
 
-def make(
-    params: Params,
-    facts: Facts,
-    reader: Any,
-    *,
-    key: bytes,
-    release_id: str,
-    weights: Any = None,
-    checkpoint: Path | None = None,
-) -> tuple[dict[str, Any], dict[str, Any]]:
+@makes
+def make(given: Given) -> Released:
     """Release a trained network (noise on constants), or filters and coefficients to train from."""
-    recipe = resolve(params, facts)
+    recipe, facts = resolve(given.params, given.facts), given.facts
     if recipe.options.noise == "constants":
         from stages.release.papers.pcdbn.training import train
 
-        return train(recipe, params, facts, reader, key=key, release_id=release_id)
+        return train(recipe, facts, given.reader, key=given.key, release_id=given.release_id, tick=given.tick)
     from stages.release.papers.pcdbn.energy_coefficients import perturb
 
-    return perturb(recipe, facts, reader, key=key, release_id=release_id)
+    return perturb(recipe, facts, given.reader, key=given.key, release_id=given.release_id)
 
 
 def targets(

@@ -24,9 +24,8 @@ from airlock.models.papers.belief import Belief, code_delta
 from airlock.models.papers.boltzmann import Machine
 from airlock.models.papers.chebyshev import Polynomial
 from airlock.models.papers.networks import build
-from airlock.params import Params
 from airlock.privacy.plan import Facts
-from stages.release.interactive import Tick, silent
+from stages.mechanisms import Tick, silent
 from stages.release.papers.adlm.perturbation import Keyed
 from stages.release.papers.dp_sgd import dp_sgd
 from stages.release.papers.pcdbn.pcdbn import Part, Recipe
@@ -40,12 +39,18 @@ MOMENTUM = 0.5
 
 
 def train(
-    recipe: Recipe, params: Params, facts: Facts, reader: Any, *, key: bytes, release_id: str
+    recipe: Recipe,
+    facts: Facts,
+    reader: Any,
+    *,
+    key: bytes,
+    release_id: str,
+    tick: Tick = silent,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Pre-train the layers, fine-tune what is above them, release the network."""
     network, data, keyed = fresh(recipe, facts), dp_sgd.load(reader, facts), Keyed(key, release_id)
     pretrain(network, data, recipe, keyed)
-    curve = fine_tune(network, data, recipe, keyed)
+    curve = fine_tune(network, data, recipe, keyed, tick)
     tensors = {PREFIX + name: value.detach().numpy() for name, value in network.state_dict().items()}
     return tensors, {"network": recipe.network, "trained": True, "n": facts.n, "losses": curve}
 

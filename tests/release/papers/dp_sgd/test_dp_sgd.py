@@ -9,6 +9,7 @@ import torch
 from airlock.errors import ParamsError
 from airlock.models.papers import networks
 from airlock.privacy import accounting, events
+from stages.release.interactive import Keyed
 from stages.release.papers.dp_sgd import dp_sgd
 from tests.support.comparison import KEY, batches, blobs, facts, params
 
@@ -93,7 +94,7 @@ def test_noise_has_the_priced_size() -> None:
     settings = dp_sgd.Settings(
         rate=0.1, steps=1, clip=0.5, learning_rate=1.0, multiplier=3.0, reach=2, batch=50
     )
-    noisy = dp_sgd._add_noise(torch.zeros(20_000), settings, key=KEY, release_id="a", step=0)
+    noisy = dp_sgd._add_noise(torch.zeros(20_000), settings, Keyed(KEY, "a"), 0)
     assert float(noisy.std()) == pytest.approx(3.0, rel=0.03)
 
 

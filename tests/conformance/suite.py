@@ -1,0 +1,360 @@
+"""What every mechanism must do, whatever it computes. tests/conformance/test_mechanisms.py has one class for each of them.
+
+Statistics are watched where they meet their noise. A neighbour is run on the transcript of the first run (the same noisy sums
+come back, whatever the exact ones are), as a proof of adaptive composition has it; then what the pair costs, sum by sum, must be
+within what was priced.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from airlock.errors import ParamsError
+from airlock.inside import manifest
+from airlock.inside.room import Room
+from airlock.params import Params
+from airlock.privacy import noise
+from airlock.privacy.plan import Facts, Plan
+from airlock.records.encoding import Encoded, pack
+from stages.mechanisms import Mechanism, mechanism
+from stages.release import interactive, noisy_sums, perturb
+from tests.support.sealed_records import KEY, facts, seal, table
+
+NEAR = ("zero-out", "replace-one")
+NULL = -1
+
+
+class Killed(Exception):
+    """In place of a signal."""
+
+
+@dataclass
+class Statistic:
+    """One exact number array that met its noise."""
+
+    purpose: str
+    exact: Any
+    scale: Any
+    form: str
+
+
+@dataclass
+class Reader:
+    """Batches in memory that count how often each is read."""
+
+    batches: list[Any]
+    reads: list[int] = field(default_factory=list)
+
+    @property
+    def chunks(self) -> int:
+        return len(self.batches)
+
+    def read(self, index: int) -> Any:
+        self.reads.append(index)
+        return self.batches[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.read(index) for index in range(self.chunks))
+
+
+class Unreadable:
+    """Records that must not be read."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise AssertionError("a record was read")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError("a record was read")
+
+
+class Conformance:
+    """Inherited by every mechanism's tests.
+
+    Attributes:
+        name: in the table of mechanisms.
+        options: that make it small.
+        on_cluster: offers release.engine dask.
+        long: takes steps, tells how far it is, and goes on from a checkpoint.
+        ticks: tells how far it is.
+        proven: a finite epsilon is proven, so that prices can be compared with what neighbours do.
+        exact: sums are integers, the same bits in any order.
+        law: of the noise, gaussian or laplace.
+    """
+
+    name: ClassVar[str]
+    options: ClassVar[Mapping[str, Any]] = {}
+    on_cluster: ClassVar[bool] = False
+    long: ClassVar[bool] = False
+    ticks: ClassVar[bool] = False
+    proven: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
+    law: ClassVar[str] = "gaussian"
+    relations: ClassVar[tuple[str, ...]] = NEAR
+
+    # --- What it is tried on ---------------------------------------------------------------------------------------------
+
+    def records(self) -> tuple[Any, Any]:
+        """Encoded records and labels."""
+        return table(24, 4, 3)
+
+    def extremes(self, x: Any) -> list[Any]:
+        """Records at the ends of what is possible, for adversarial neighbours."""
+        top = 255 if x.dtype == np.uint8 else 1
+        mixed = np.zeros_like(x[0])
+        mixed.flat[::2] = top
+        return [np.zeros_like(x[0]), np.full_like(x[0], top), mixed]
+
+    def facts(self) -> Facts:
+        x, y = self.records()
+        return facts(x, int(y.max()) + 1)
+
+    def params(self, near: str = "zero-out", **release: Any) -> Params:
+        given = {"mechanism": self.name, "epsilon": 2.0, "neighbours": near, "options": dict(self.options)}
+        return Params.model_validate({"release": {**given, **release}})
+
+    def mechanism(self) -> Mechanism:
+        return mechanism(self.name)
+
+    def batch(self, x: Any, y: Any) -> Any:
+        valid = (y >= 0).astype(np.uint8)
+        x = np.where(valid.reshape(-1, *[1] * (x.ndim - 1)) > 0, x, 0).astype(x.dtype)
+        return pack(Encoded(x, y.astype(np.int32), valid))
+
+    def reader(self, x: Any, y: Any, rows: int = 9) -> Reader:
+        return Reader([self.batch(x[at : at + rows], y[at : at + rows]) for at in range(0, len(y), rows)])
+
+    def make(self, near: str, x: Any, y: Any, rows: int = 9, **given: Any) -> Any:
+        return self.mechanism().make(
+            self.params(near), self.facts(), self.reader(x, y, rows), key=KEY, release_id="id", **given
+        )
+
+    # --- What meets its noise --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def watched(
+        self, monkeypatch: pytest.MonkeyPatch, before: list[Any] | None = None
+    ) -> Iterator[list[Statistic]]:
+        """Every statistic of a run. With the transcript of another run, its noisy sums come back."""
+        seen: list[Statistic] = []
+        told: list[Any] = []
+        added, columns, stream = noise.add_noise, noise.add_laplace_by_column, interactive.Keyed.stream
+
+        def add_noise(total: Any, **given: Any) -> Any:
+            seen.append(
+                Statistic(given["purpose"], total.copy(), given["scale"], given.get("form", "gaussian"))
+            )
+            told.append(added(total, **given) if before is None else before[len(told)])
+            return told[-1]
+
+        def by_column(total: Any, **given: Any) -> Any:
+            seen.append(Statistic(given["purpose"], total.copy(), given["scales"], "laplace"))
+            told.append(columns(total, **given) if before is None else before[len(told)])
+            return told[-1]
+
+        def watch(self: Any, step: int, purpose: str, total: Any) -> Any:
+            seen.append(Statistic(f"{purpose} {step}", total.detach().cpu().double().numpy(), None, "float"))
+            return stream(self, step, purpose, total)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(noise, "add_noise", add_noise)
+            patch.setattr(noisy_sums, "add_noise", add_noise)
+            patch.setattr(interactive.Keyed, "stream", watch)
+            patch.setattr(noise, "add_laplace_by_column", by_column)
+            yield seen
+        self._told = told
+
+    def statistics(
+        self, monkeypatch: pytest.MonkeyPatch, near: str, x: Any, y: Any, **how: Any
+    ) -> list[Statistic]:
+        with self.watched(monkeypatch, how.pop("before", None)) as seen:
+            self.make(near, x, y, **how)
+        return self.compared(seen)
+
+    def compared(self, seen: list[Statistic]) -> list[Statistic]:
+        """Of floating-point sums the first only: the next depend on noise that cannot be given back."""
+        first = [one for one in seen if one.form == "float" and one.purpose.endswith(" 0")]
+        return [one for one in seen if one.form != "float"] + first
+
+    def deviation(self, near: str, one: Statistic) -> Any:
+        """Of the noise on a statistic."""
+        return one.scale
+
+    def cost(self, near: str, one: list[Statistic], other: list[Statistic]) -> float:
+        """Of a pair of data sets: sum of squares of distances in deviations (Gaussian), or of L1 distances in scales (Laplace)."""
+        total = 0.0
+        for first, second in zip(one, other, strict=True):
+            moved = np.abs((first.exact - second.exact) / self.deviation(near, first))
+            total += float(moved.sum() if self.law == "laplace" else (moved**2).sum())
+        return total
+
+    def price(self, near: str) -> float:
+        """What was priced, in the same terms."""
+        event = self.mechanism().plan(self.params(near), self.facts()).proven.event
+        assert event is not None
+        return _price(event)
+
+    # --- The tests -------------------------------------------------------------------------------------------------------
+
+    def test_the_price_is_known_before_a_record_is_read(self) -> None:
+        plan = self.mechanism().plan(self.params(), self.facts())
+        assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+        assert plan.mechanism == self.name == self.mechanism().NAME
+        assert plan.passes > 0
+        assert math.isfinite(plan.proven.epsilon) == self.proven
+        assert plan.public_only != self.proven
+
+    def test_what_is_refused_is_refused_before_a_record_is_read(self) -> None:
+        known, half = self.facts(), self.mechanism()
+        asked = [
+            self.params(options={**self.options, "no-such-option": 1}),
+            Params.model_validate(
+                {"release": {"mechanism": self.name, "unit": "user", "options": self.options}}
+            ),
+        ]
+        asked += [] if self.on_cluster else [self.params(engine="dask")]
+        for params in asked:
+            for call in (half.plan, lambda *given: half.make(*given, Unreadable(), key=KEY, release_id="id")):
+                with pytest.raises(ParamsError):
+                    call(params, replace(known, per_user=None, friends=None))
+
+    def test_the_manifest_is_the_plan_and_all_numbers_are_finite(self, tmp_path: Path) -> None:
+        x, y = self.records()
+        (tmp_path / "sealed").mkdir()
+        self.seal(tmp_path / "sealed", x, y)
+        known, out, params = self.facts(), perturb.RELEASE, self.params()
+        room = Room(
+            stage="release",
+            params=params,
+            facts={"facts": asdict(known), "releases": {out: {"id": "an id"}}},
+            keys={"seal:train": KEY, f"noise:{out}": KEY},
+            paths={"data/sealed": tmp_path / "sealed", out: tmp_path / "release"},
+        )
+        perturb.main(room)
+        made, plan = manifest.load(tmp_path / "release"), self.mechanism().plan(params, known)
+        assert (made.mechanism, made.passes, made.proven) == (plan.mechanism, plan.passes, plan.proven)
+        assert made.parameters == json.loads(json.dumps(dict(plan.parameters)))
+        from airlock.storage import load_tensors
+
+        tensors = load_tensors(tmp_path / "release" / perturb.TENSORS)
+        assert all(np.isfinite(value).all() for value in tensors.values())
+
+    def seal(self, folder: Path, x: Any, y: Any) -> None:
+        seal(folder, x, y)
+
+    def test_records_are_not_read_more_often_than_was_priced(self) -> None:
+        x, y = self.records()
+        reader = self.reader(x, y)
+        self.mechanism().make(self.params(), self.facts(), reader, key=KEY, release_id="id")
+        plan = self.mechanism().plan(self.params(), self.facts())
+        assert max(reader.reads.count(index) for index in range(reader.chunks)) <= plan.passes
+
+    def test_the_same_release_is_the_same_bytes_and_another_id_is_other_noise(self) -> None:
+        x, y = self.records()
+        known, half = self.facts(), self.mechanism()
+        first, again, other = (
+            half.make(self.params(), known, self.reader(x, y), key=KEY, release_id=one)
+            for one in ("a", "a", "b")
+        )
+        assert all(first[0][name].tobytes() == again[0][name].tobytes() for name in first[0])
+        assert first[1] == again[1]
+        assert any(first[0][name].tobytes() != other[0][name].tobytes() for name in first[0])
+
+    def test_what_a_record_adds_does_not_depend_on_the_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        x, y = self.records()
+        base = self.statistics(monkeypatch, "zero-out", x, y)
+        told, turned = self._told, np.roll(np.arange(len(y)), 7)
+        other = self.statistics(monkeypatch, "zero-out", x[turned], y[turned], rows=5, before=told)
+        for one, two in zip(base, other, strict=True):
+            assert (
+                np.array_equal(one.exact, two.exact)
+                if self.exact
+                else np.allclose(one.exact, two.exact, atol=1e-4)
+            )
+
+    def test_null_records_add_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        x, y = self.records()
+        for one in self.statistics(monkeypatch, "zero-out", x, np.full(len(y), NULL)):
+            assert not one.exact.any()
+
+    @pytest.mark.parametrize("near", NEAR)
+    def test_no_neighbour_costs_more_than_was_priced(
+        self, near: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if near not in self.relations:
+            pytest.skip("not offered")
+        x, y = self.records()
+        price, found = self.price(near), 0.0
+        for base in self.extremes(x):
+            x[0], y[0] = base, 0
+            whole = self.statistics(monkeypatch, near, x, y)
+            told = self._told
+            for label, other in self.neighbours(near, x, y):
+                changed, labels = x.copy(), y.copy()
+                changed[0], labels[0] = other, label
+                cost = self.cost(
+                    near, whole, self.statistics(monkeypatch, near, changed, labels, before=told)
+                )
+                assert cost <= price * (1 + 1e-6)
+                found = max(found, cost)
+        # The search is one: some pair comes near to the price.
+        assert found >= self.tightness * price
+
+    tightness: ClassVar[float] = 0.05
+
+    def neighbours(self, near: str, x: Any, y: Any) -> list[tuple[int, Any]]:
+        """Labels and records in the place of the first."""
+        if near == "zero-out":
+            return [(NULL, np.zeros_like(x[0]))]
+        return [(label, one) for one in self.extremes(x) for label in (0, int(y.max()))]
+
+    def test_progress_is_told_where_it_takes_long(self) -> None:
+        told: list[tuple[int, int]] = []
+        x, y = self.records()
+        self.make("zero-out", x, y, tick=lambda *at: told.append(at))
+        assert bool(told) == (self.long or self.ticks)
+
+    def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if not self.long:
+            pytest.skip("it takes no steps")
+        monkeypatch.setattr(interactive, "CHECKPOINT_STEPS", 1)
+        x, y = self.records()
+        whole, _ = self.make("zero-out", x, y)
+
+        def kill(done: int, total: int) -> None:
+            if done == 2:
+                raise Killed
+
+        with pytest.raises(Killed):
+            self.make("zero-out", x, y, checkpoint=tmp_path, tick=kill)
+        told: list[int] = []
+        again, _ = self.make(
+            "zero-out", x, y, checkpoint=tmp_path, tick=lambda done, total: told.append(done)
+        )
+        assert told[0] == 2
+        assert all(whole[name].tobytes() == again[name].tobytes() for name in whole)
+
+
+def _price(event: Mapping[str, Any]) -> float:
+    """Sum of 1/z^2 over Gaussians, sum of 1/z over Laplace mechanisms, of one step of what is sampled (at rate 1)."""
+    kind = event["kind"]
+    if kind == "composed":
+        return sum(_price(one) for one in event["events"])
+    if kind == "self-composed" and event["event"]["kind"] == "poisson-sampled":
+        assert event["event"]["sampling_probability"] == 1
+        return _price(event["event"]["event"])
+    if kind == "self-composed":
+        return float(event["count"]) * _price(event["event"])
+    if kind == "discrete-laplace":
+        return float(event["noise_parameter"])
+    return float(event["noise_multiplier"]) ** -(1 if kind == "laplace" else 2)

@@ -1,0 +1,227 @@
+"""Every mechanism passes the same suite (tests/conformance/suite.py); one that is missing here makes a test fail."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from airlock.inside.sealed import SealedWriter
+from airlock.privacy.plan import Facts
+from airlock.records.encoding import Encoded, pack
+from stages.mechanisms import MECHANISMS, mechanism
+from stages.release.papers.dp_mac import coordinates, dp_mac
+from stages.release.papers.dp_sgd import dp_sgd
+from stages.release.papers.optimized_noise import optimized_noise
+from tests.conformance.suite import NULL, Conformance, Statistic
+from tests.support.sealed_records import KEY, pictures
+
+SAMPLED = {"batch": 24, "epochs": 4, "learning_rate": 0.1}
+"""All records in every step: then one step is a Gaussian sum, and can be compared with its price."""
+
+
+def test_every_mechanism_is_in_the_suite() -> None:
+    classes = [one for one in globals().values() if inspect.isclass(one) and issubclass(one, Conformance)]
+    assert sorted(one.name for one in classes if one is not Conformance and hasattr(one, "name")) == sorted(
+        MECHANISMS
+    )
+
+
+class TestCoefficients(Conformance):
+    name, on_cluster = "coefficients", True
+
+
+class TestIterated(Conformance):
+    name, on_cluster, ticks = "coefficients-iterated", True, True
+
+
+class TestNeuronAllocation(Conformance):
+    name, options = "neuron-allocation", {"hidden": 3, "epochs": 2}
+
+
+class Pictures:
+    """For mechanisms that take images."""
+
+    def records(self) -> tuple[Any, Any]:
+        return pictures(12, 3, side=16)
+
+
+class TestPatchMoments(Pictures, Conformance):
+    name, options, tightness = "patch-moments", {"layers": [2]}, 0.02
+
+
+class Laplace(Conformance):
+    """Records released one by one."""
+
+    law = "laplace"
+
+    def test_what_a_record_adds_does_not_depend_on_the_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Row by row: the inputs of a record are the same wherever it stands."""
+        x, y = self.records()
+        turned = np.roll(np.arange(len(y)), 7)
+        base, other = (
+            self.rows(monkeypatch, x[order], y[order], n) for order, n in ((slice(None), 9), (turned, 5))
+        )
+        assert np.array_equal(base[turned], other)
+
+    def test_null_records_add_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """All null records are the same row: inputs of zero, and what a loss is without a label."""
+        x, y = self.records()
+        found = self.rows(monkeypatch, x, np.full(len(y), NULL), 9)
+        assert (found == found[0]).all()
+        assert not found[0, : x[0].size].any()
+
+    def rows(self, monkeypatch: pytest.MonkeyPatch, x: Any, y: Any, rows: int) -> Any:
+        seen = self.statistics(monkeypatch, "zero-out", x, y, rows=rows)
+        parts = {
+            kind: [one.exact for one in seen if one.purpose.startswith(kind)]
+            for kind in ("inputs", "coefficients")
+        }
+        return np.column_stack([np.concatenate(part) for part in parts.values()])
+
+    def compared(self, seen: list[Statistic]) -> list[Statistic]:
+        # The relevance comes through a network of the same bytes for neighbours; a bias of zeros has nothing of a record.
+        return [one for one in super().compared(seen) if one.purpose != "bias"]
+
+
+class TestAdlm(Laplace):
+    name = "adlm"
+
+
+class TestIlm(Laplace):
+    name = "ilm"
+
+
+class TestPcdbn(Pictures, Conformance):
+    name, options, law, exact, tightness = "pcdbn", {"maps": [2, 2], "hidden": 3}, "laplace", False, 0.001
+
+
+class Sampled(Conformance):
+    """Poisson samples, at rate 1."""
+
+    options, long, exact, tightness = SAMPLED, True, False, 0.2
+
+
+class TestDpSgd(Sampled):
+    name = "dp-sgd"
+
+    def deviation(self, near: str, one: Statistic) -> Any:
+        return dp_sgd.resolve(self.params(near), self.facts())[1].noise
+
+
+class TestEllipsoidNoise(Sampled):
+    name = "ellipsoid-noise"
+
+    def deviation(self, near: str, one: Statistic) -> Any:
+        settings = dp_sgd.resolve(self.params(near), self.facts())[1]
+        return settings.multiplier * settings.reach * settings.clip
+
+
+class TestOptimizedNoise(Sampled):
+    name = "optimized-noise"
+
+    def deviation(self, near: str, one: Statistic) -> Any:
+        return optimized_noise.resolve(self.params(near), self.facts()).deviation
+
+
+class TestDpMac(Sampled):
+    name = "dp-mac"
+    options: ClassVar[dict[str, Any]] = {
+        "batch": 24,
+        "epochs": 4,
+        "thresholds": "fixed",
+        "hidden": [3],
+        "z_steps": 3,
+    }
+    tightness = 0.01
+
+    def deviation(self, near: str, one: Statistic) -> Any:
+        import torch
+
+        recipe = dp_mac.resolve(self.params(near), self.facts())
+        largest = torch.full((recipe.layers,), recipe.options.threshold, dtype=torch.float64)
+        return float(coordinates.deviations(largest, recipe)[int(one.purpose.split()[1])])
+
+
+class Unproven(Conformance):
+    """Nothing finite is proven, so there is no price to compare with; nulls and refusals are as everywhere."""
+
+    proven, exact = False, False
+
+    def test_no_neighbour_costs_more_than_was_priced(self) -> None:  # type: ignore[override]
+        plan = self.mechanism().plan(self.params(), self.facts())
+        assert math.isinf(plan.proven.epsilon)
+        assert plan.proven.reason
+
+    def test_null_records_add_nothing(self) -> None:  # type: ignore[override]
+        """A null record is as if it were not there: the rest trains the same network."""
+        x, y = self.records()
+        y[-1] = NULL
+        other = x.copy()
+        other[-1] = self.extremes(x)[1]
+        first, second = (self.make("zero-out", one, y) for one in (x, other))
+        assert all(first[0][name].tobytes() == second[0][name].tobytes() for name in first[0])
+
+    def test_what_a_record_adds_does_not_depend_on_the_others(self) -> None:  # type: ignore[override]
+        """There are no sums of records here."""
+
+
+class TestNeuronNoise(Unproven):
+    name, ticks = "neuron-noise", True
+    options: ClassVar[dict[str, Any]] = {"hidden": [4, 3], "epochs": 1, "iterations": 4, "batch": 8}
+
+
+class Windows:
+    """For mechanisms that take windows with slots."""
+
+    def records(self) -> tuple[Any, Any]:
+        random = np.random.default_rng(4)
+        return random.random((15, 3 * 3 + 2)), random.integers(0, 2, 15)
+
+    def facts(self) -> Facts:
+        known: Facts = super().facts()  # type: ignore[misc]
+        return replace(known, per_user=3, friends={"slots": 2, "appearances": 6})
+
+    def batch(self, x: Any, y: Any) -> Any:
+        valid = (y >= 0).astype(np.uint8)
+        users = np.arange(len(y), dtype=np.int64) % 5
+        return pack(Encoded(x * valid[:, None], y.astype(np.int32), valid), user=users)
+
+    def seal(self, folder: Path, x: Any, y: Any) -> None:
+        with SealedWriter(folder / "train.sealed", KEY, rows=16) as writer:
+            writer.write(self.batch(x, y))
+
+
+class TestBehaviour(Windows, Conformance):
+    name, options, tightness = "behaviour", {"days": 2, "height": 2, "groups": 2}, 0.01
+
+
+class TestBehaviourPublished(Windows, Unproven):
+    name = "behaviour-published"
+    options: ClassVar[dict[str, Any]] = {
+        "days": 2,
+        "height": 2,
+        "groups": 2,
+        "epochs": 2,
+        "pretraining_epochs": 1,
+    }
+
+
+@pytest.mark.parametrize("name", list(MECHANISMS))
+def test_make_has_the_same_signature_for_all(name: str) -> None:
+    """Only what `makes` wraps is a `make`, and that has one signature."""
+    assert mechanism(name).make.__wrapped__.__code__.co_varnames[:1] == ("given",)  # type: ignore[attr-defined]
+
+
+def test_the_table_is_what_params_and_documents_say() -> None:
+    top = Path(__file__).parents[2]
+    params, document = (top / "params.yaml").read_text(), (top / "docs/mechanism.md").read_text()
+    line = next(line for line in params.splitlines() if line.strip().startswith("mechanism:"))
+    for name in MECHANISMS:
+        assert name in line.replace(",", " ").replace(";", " ").split()
+        assert f"| `{name}` |" in document
