@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, overload
@@ -25,7 +25,7 @@ from airlock.privacy.plan import Facts, Plan
 
 if TYPE_CHECKING:
     from airlock.inside.manifest import Manifest
-    from stages.open.train import Trained
+    from airlock.models.model import Model
 
 Tensors = dict[str, NDArray[Any]]
 Released = tuple[Tensors, dict[str, Any]]
@@ -131,6 +131,15 @@ class Mechanism(Protocol):
         Raises:
             ParamsError: the mechanism does not offer what is asked for.
         """
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model, its learning curve (epoch, loss), and figures for data/metrics/train.json."""
+
+    model: Model
+    curve: Sequence[tuple[int, float]]
+    metrics: dict[str, Any]
 
 
 class Training(Protocol):

@@ -84,29 +84,16 @@ def add(
 
 def _look(table: Table, schema: Schema, role: Role, keyring: Keyring) -> tuple[Handle, list[str]]:
     """The handle of raw records, and the fingerprints by which they and their parts are known again."""
-    n, users = table.count(), _count_users(table, schema) if role == "records" else None
+    n = table.count()
     fingerprints = keyring.fingerprints(table.path)
     public = schema.public or role == "holdout"
-    return Handle(
-        schema.name, schema.name, role, table.format, fingerprints[0], n, public, users
-    ), fingerprints
+    return Handle(schema.name, schema.name, role, table.format, fingerprints[0], n, public), fingerprints
 
 
 def _could_be_committed(workspace: Path, path: Path) -> bool:
     """Whether a file is in the workspace but not in data/raw, which git ignores."""
     place, top = path.resolve(), workspace.resolve()
     return place.is_relative_to(top) and not place.is_relative_to(top / "data/raw")
-
-
-def _count_users(table: Table, schema: Schema) -> int | None:
-    from airlock.records.values import as_texts
-
-    if schema.user is None:
-        return None
-    column, seen = schema.user.column, set()
-    for batch in table.batches([column]):
-        seen.update(as_texts(batch.column(column), column).unique().to_pylist())
-    return len(seen - {None})
 
 
 def _keyring(project: Project, workspace: Path) -> Keyring:

@@ -24,7 +24,8 @@ class Facts:
         schema: SHA-256 of the confirmed schema.
         fingerprint: keyed fingerprint of the raw records.
         split: the ingest parameters that shaped the split.
-        users: number of distinct users where the schema names a user column, with `per_user` records at most each.
+        users: number of distinct users, in older data sets only: it depends on records, and nothing needs it.
+        per_user: records of one user at most, where the schema names a user column.
         features: feature map named in the schema, if any.
         friends: where records have slots for other users' influence: how many `slots` a record has (its last columns), and in how many
             slots of others (`appearances`) one user is found at most.

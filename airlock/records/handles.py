@@ -24,7 +24,7 @@ Role = Literal["records", "holdout"]
 
 @dataclass(frozen=True)
 class Handle:
-    """One raw file, as the public sees it."""
+    """One raw file, as the public sees it. `users` stands in older handles: how many there are is not told any more."""
 
     name: str
     population: str
@@ -118,7 +118,6 @@ def facts_of(found: Mapping[Role, Handle], schema: Schema, params: Params) -> Fa
         fingerprint=records.fingerprint,
         # Apart, so that a holdout file which comes or changes later does not make the release another one.
         split={"train": dict(split.shape), "holdout": held_out},
-        users=records.users,
         per_user=schema.user.per_user if schema.user else None,
         features=schema.features,
         friends={"slots": friends.slots, "appearances": friends.appearances} if friends else None,

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from airlock.errors import ReleaseError
 from airlock.inside import manifest
 from airlock.inside.room import Room
-from airlock.models.model import Model
 from airlock.storage import load_tensors, save_model, write_json, write_text
 from stages import mechanisms
+from stages.mechanisms import Trained
 
 RELEASE, MODEL = "data/released/release", "data/model"
 METRICS, CURVE = "data/metrics/train.json", "data/plots/learning_curve.csv"
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A model, its learning curve (epoch, loss), and figures for data/metrics/train.json."""
-
-    model: Model
-    curve: Sequence[tuple[int, float]]
-    metrics: dict[str, Any]
 
 
 def main(room: Room) -> None:

@@ -213,11 +213,16 @@ def test_private_records_inside_the_repository_are_refused(clinic: Clinic) -> No
             assert clinic.add(clinic.root / name).changed
 
 
-def test_users_are_counted(clinic: Clinic) -> None:
+def test_how_many_users_there_are_is_not_committed(clinic: Clinic) -> None:
     clinic.write_schema(SCHEMA + "user: {column: patient, per_user: 2}\n")
     table = records(6).append_column("patient", [["p", "q", "p", "r", "p", "q"]])
-    assert clinic.add(clinic.file(table)).handle.users == 3
-    assert handles.public_facts(clinic.root, clinic.params()).users == 3
+    assert clinic.add(clinic.file(table)).handle.users is None
+    path = clinic.root / "data/handles/clinic/records.json"
+    assert json.loads(path.read_text())["users"] is None
+    # A handle that was written before is still read, and its number goes no further.
+    path.write_text(json.dumps({**json.loads(path.read_text()), "users": 3}))
+    facts = handles.public_facts(clinic.root, clinic.params())
+    assert (facts.users, facts.per_user) == (None, 2)
 
 
 def test_damaged_handles_and_registry_are_named(clinic: Clinic) -> None:

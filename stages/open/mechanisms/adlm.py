@@ -18,8 +18,8 @@ from airlock.inside.manifest import Manifest
 from airlock.models.classifier import PREFIX, network_model
 from airlock.models.papers import taylor
 from airlock.params import TrainParams
+from stages.mechanisms import Trained
 from stages.open.checkpoints import Checkpoint
-from stages.open.train import Trained
 
 
 def train(

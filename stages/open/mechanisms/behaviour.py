@@ -9,8 +9,8 @@ from airlock.models.model import Layers
 from airlock.models.moments import Tensors
 from airlock.models.papers.behaviour import NAME, BehaviourModel
 from airlock.params import TrainParams
+from stages.mechanisms import Trained
 from stages.open.mechanisms.coefficients import head
-from stages.open.train import Trained
 
 
 def train(

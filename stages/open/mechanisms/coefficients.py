@@ -14,8 +14,8 @@ from airlock.models.features.projection import steps_of
 from airlock.models.model import Layers, Model
 from airlock.models.moments import Tensors, choose_damping, closed_form, loss, moments_of
 from airlock.params import TrainParams
+from stages.mechanisms import Trained
 from stages.open.checkpoints import Checkpoint
-from stages.open.train import Trained
 
 
 def train(

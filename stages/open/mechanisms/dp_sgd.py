@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from airlock.inside.manifest import Manifest
 from airlock.models.classifier import network_model
 from airlock.params import TrainParams
-from stages.open.train import Trained
+from stages.mechanisms import Trained
 
 
 def train(

@@ -9,8 +9,8 @@ import numpy as np
 from airlock.inside.manifest import Manifest
 from airlock.models.moments import Tensors
 from airlock.params import TrainParams
+from stages.mechanisms import Trained
 from stages.open.mechanisms import coefficients
-from stages.open.train import Trained
 
 
 def train(

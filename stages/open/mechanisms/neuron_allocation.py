@@ -11,8 +11,8 @@ from airlock.models.features.projection import spectral_radius
 from airlock.models.features.rows import LIMIT
 from airlock.models.moments import Tensors
 from airlock.params import TrainParams
+from stages.mechanisms import Trained
 from stages.open.mechanisms import coefficients
-from stages.open.train import Trained
 
 PULL = 2.0
 """How many expected records are added, in units of the noise's radius times the number of neurons."""

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from airlock.inside.manifest import Manifest
 from airlock.params import TrainParams
+from stages.mechanisms import Trained
 from stages.open.mechanisms import dp_sgd
-from stages.open.train import Trained
 
 
 def train(

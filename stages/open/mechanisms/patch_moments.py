@@ -10,8 +10,8 @@ from airlock.models.model import Model
 from airlock.models.moments import Tensors
 from airlock.models.papers.patches import LearnedModel, layers_of
 from airlock.params import TrainParams
+from stages.mechanisms import Trained
 from stages.open.mechanisms import coefficients
-from stages.open.train import Trained
 
 
 def train(

@@ -15,7 +15,7 @@ from airlock.models.classifier import PREFIX, network_model
 from airlock.models.features.projection import eigen, spectral_radius
 from airlock.models.moments import Moments, choose_ridge, closed_form, loss
 from airlock.params import TrainParams
-from stages.open.train import Trained
+from stages.mechanisms import Trained
 
 
 def train(
