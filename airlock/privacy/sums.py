@@ -145,22 +145,6 @@ class Sum(_Accumulator):
         return self._extend(sum(parts, np.zeros_like(self.total)), len(rows))
 
 
-class Cross(_Accumulator):
-    """The sum of x^T y over records, for integer rows x and y with entries up to `bounds`."""
-
-    def __init__(self, shape: tuple[int, int], bounds: tuple[int, int]) -> None:
-        super().__init__(shape, bounds[0] * bounds[1])
-        self.bounds = bounds
-
-    def add(self, x: Floats, y: Floats) -> Self:
-        """Add a batch of records."""
-        if len(x) != len(y):
-            raise ValueError(f"x and y must have the same records, got {len(x)} and {len(y)} rows")
-        _check(x, self.bounds[0], self.total.shape[0])
-        _check(y, self.bounds[1], self.total.shape[1])
-        return self._extend(multiply(x, y, self.bounds), len(x))
-
-
 class Gram(_Accumulator):
     """The sum of x^T x over records, for integer rows x with entries up to `bound`."""
 

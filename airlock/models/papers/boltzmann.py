@@ -82,13 +82,6 @@ def normalise(drive: Tensor) -> Tensor:
     return normal
 
 
-def free_energy(machine: Machine, visible: Tensor) -> Tensor:
-    """-log of the unnormalised probability of visible units, hidden units summed out (without pooling)."""
-    return -functional.softplus(machine.drive(visible)).sum((1, 2, 3)) - (
-        visible.sum((2, 3)) * machine.visible
-    ).sum(1)
-
-
 def pool(drive: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Probabilities of hidden units and of pooled units; blocks of `size` x `size`, the last ones smaller where it does not divide.
 
@@ -168,23 +161,3 @@ def statistics(machine: Machine, visible: Tensor, hidden: Tensor) -> Machine:
     return Machine(
         filters.reshape(machine.filters.shape), hidden.sum((2, 3)).mean(0), visible.sum((2, 3)).mean(0)
     )
-
-
-def contrastive_divergence(
-    machine: Machine,
-    visible: Tensor,
-    generator: torch.Generator,
-    *,
-    chain: Chain | None = None,
-    steps: int = 1,
-    biases: Biases | None = None,
-) -> Machine:
-    """CD-k: the direction in which the machine should move, statistics of the data less those of a reconstruction (Hinton 2002)."""
-    chain, biases = chain or Chain(), biases or Biases()
-    model = visible
-    for _ in range(steps):
-        model = chain.step(machine, model, generator, biases)
-    data, found = (
-        statistics(machine, units, chain.hidden(machine, units, biases)) for units in (visible, model)
-    )
-    return data.moved(found, -1.0)

@@ -31,14 +31,9 @@ def least_order(epsilon: float, delta: float) -> float:
 def tau(epsilon: float, delta: float, order: float = math.inf) -> float:
     """The paper's bound on sum Delta_i^2 / sigma_i^2, 2 epsilon + (2 / lambda) ln delta; lambda = infinity asks for the least noise.
 
-    The moment behind it is wrong by a factor lambda + 1 (`sound_tau`); that is why epsilon stands here and not its square.
+    The moment behind it is wrong by a factor lambda + 1 (docs/errata/optimized-noise.md); that is why epsilon stands here and not its square.
     """
     return 2 * epsilon + (2 / order) * math.log(delta)
-
-
-def sound_tau(epsilon: float, delta: float, order: float) -> float:
-    """What Eq. 9 gives with the right moment, E exp(lambda c) = exp(lambda (lambda + 1) s^2 / 2)."""
-    return tau(epsilon, delta, order) / (order + 1)
 
 
 def isotropic(alpha: float, bound: float) -> float:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airlock.models.papers import mac, networks
-from airlock.privacy import auxiliary
+from tests.support import auxiliary_bounds as auxiliary
 
 SIZES = (5, 4, 3)
 HOW = mac.Coordinates(steps=5, rate=0.05, bound=10.0)

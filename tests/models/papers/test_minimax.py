@@ -95,5 +95,5 @@ def test_provable_epsilon_of_the_published_calibration(
 def test_right_moment_asks_for_far_more_noise() -> None:
     epsilon, delta = minimax.step_budget(1.0, 1e-5, rate=1000 / 55_000, steps=1650)
     orders = np.geomspace(1.01, 1000, 400) * minimax.least_order(epsilon, delta)
-    needed = min(minimax.isotropic(1.0, minimax.sound_tau(epsilon, delta, order)) for order in orders)
+    needed = min(minimax.isotropic(1.0, minimax.tau(epsilon, delta, order) / (order + 1)) for order in orders)
     assert needed > 20 * minimax.isotropic(1.0, minimax.tau(epsilon, delta))

@@ -87,9 +87,11 @@ def test_lemma_two_over_the_domain_would_be_more_than_enough_for_the_layers_and_
     recipe = pcdbn.resolve(
         params("pcdbn", epsilon=0.5, neighbours="replace-one", sensitivity="domain"), MNIST
     )
-    spent = [part.l1 * recipe.reach / recipe.scale(part) / part.epsilon for part in recipe.parts]
-    assert spent[0] == pytest.approx(0.365, abs=0.001)
-    assert spent[2] == pytest.approx(2.241, abs=0.001)
+    needed = [part.l1 / recipe.scale(part) / part.epsilon for part in recipe.parts]
+    assert needed[0] == pytest.approx(0.1827, abs=0.001)
+    assert 1 / needed[2] == pytest.approx(181.25 / 203.125, abs=0.001)
+    # What the code charges under replace-one is twice that.
+    assert recipe.reach == 2
     # The code takes it for each class.
     code = pcdbn.resolve(params("pcdbn", preset="authors-code"), MNIST)
     assert code.parts[2].printed == 1812.5
