@@ -325,7 +325,8 @@ class Clipped:
         """The sum over some records. Where it cannot be told whose number is not finite, they are taken one by one."""
         import torch
 
-        flat, sound = self._clipped(records, labels)
+        flat, finite = self._clipped(records, labels)
+        sound = bool(finite)
         if sound or len(records) == 1:
             # A record whose loss, norm or gradient is not finite contributes nothing (docs/proofs/dp-sgd.md#finite-gradients).
             return flat if sound else torch.zeros_like(flat)
@@ -334,7 +335,7 @@ class Clipped:
         ]
         return torch.stack(alone).sum(0)
 
-    def _clipped(self, records: Tensor, labels: Tensor) -> tuple[Tensor, bool]:
+    def _clipped(self, records: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of clipped gradients, and whether every number on the way to it is finite."""
         import torch
 
@@ -350,7 +351,7 @@ class Clipped:
             [parameter.grad.reshape(-1) for parameter in self._parameters if parameter.grad is not None]
         )
         self._module.zero_grad()
-        return flat, all(bool(one.isfinite().all()) for one in (losses, factors, flat))
+        return flat, torch.stack([one.isfinite().all() for one in (losses, factors, flat)]).all()
 
     def _losses(self, outputs: Tensor, records: Tensor, labels: Tensor) -> Tensor:
         import torch

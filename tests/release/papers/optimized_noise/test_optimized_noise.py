@@ -202,7 +202,8 @@ def test_a_sum_stays_on_its_device(model: str) -> None:
     network = networks.build(model, shape, 3, seed=0).to("meta")
     data = dp_sgd.Data(torch.rand(20, *shape), torch.arange(20) % 3)
     clipped = gradients.Ellipsoid(network, torch.ones(len(list(network.parameters()))))
-    assert clipped.sum_of(data, torch.arange(20)).device.type == "meta"
+    found = clipped._clipped(data.scaled(torch.arange(20)).to("meta"), data.labels.to("meta"))
+    assert {one.device.type for one in found} == {"meta"}
     clipped.remove()
     assert optimized_noise.summed_gradient(network, data).device.type == "meta"
 
