@@ -24,6 +24,11 @@ def command(
     delta: float | None = typer.Option(
         None, "--delta", help="Set the population's cap at once; with --epsilon."
     ),
+    distinct: bool = typer.Option(
+        False,
+        "--distinct",
+        help="These are other people's records, although rows of them look like known ones.",
+    ),
 ) -> None:
     """Take note of raw records: count them, fingerprint them with a key, open their population's account.
 
@@ -47,7 +52,16 @@ def command(
     role: Role = "holdout" if holdout else "records"
     with Console(stderr=True).status("reading") as status:
         told = lambda done, total: status.update(f"fetching part {min(done + 1, total)} of {total}")  # noqa: E731
-        done = add(project(Path.cwd()), Path.cwd(), place, name=name, role=role, cap=cap, told=told)
+        done = add(
+            project(Path.cwd()),
+            Path.cwd(),
+            place,
+            name=name,
+            role=role,
+            cap=cap,
+            told=told,
+            distinct=distinct,
+        )
     handle = done.handle
     typer.echo(
         f"{name}: {handle.n:,} {'public holdout records' if holdout else 'records'} {'added' if done.changed else 'unchanged'}"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import getpass
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from airlock.errors import InputError, KeysError
 from airlock.ledger import Ledger, refusals
-from airlock.owner import keys
+from airlock.owner import keys, rows
 from airlock.owner.home import Project
 from airlock.owner.keys import Keyring
 from airlock.owner.registry import Registry, changing_registry, load_registry
@@ -51,8 +51,12 @@ def add(
     role: Role = "records",
     cap: Cap | None = None,
     told: Told = lambda done, total: None,
+    distinct: bool = False,
 ) -> Added:
     """Add a raw file, a folder of Parquet parts or an address to a population, or take note that it changed. Its budget is never refilled.
+
+    Args:
+        distinct: the owner says that these are other people's records, although rows look the same.
 
     Raises:
         InputError: the file, the schema or the name cannot be used; nothing was written.
@@ -71,13 +75,22 @@ def add(
     with at_hand(place, project.spool, told) as path:
         table = open_table(path, header=schema.header)
         check_columns(table.columns, schema)
-        handle, fingerprints = _look(table, schema, role, _keyring(project, workspace))
+        keyring = _keyring(project, workspace)
+        handle, fingerprints = _look(table, schema, role, keyring)
+        others = _sketches(project, name, role)
+        sketch, shares = rows.Sketch(), dict[str, float]()
+        if others or not (schema.public or role == "holdout"):
+            sketch, shares = rows.compare(table, schema, keyring.row_key(), others)
     if cap and role == "records" and not schema.public:
         refusals.check_small("the cap's --delta", cap.delta, handle.n)
     with changing_registry(project) as registry:
         _refuse_known(registry, handle, fingerprints, schema)
+        if not distinct:
+            _refuse_same_rows(handle, shares)
         has_cap = _open_account(project, workspace, schema, cap)
         _enter(registry, handle, fingerprints, place)
+        if role == "records" and not schema.public:
+            _enter_rows(registry, name, sketch)
         handles.write(workspace, handle)
     return Added(handle, known.get(role) != handle, has_cap)
 
@@ -162,6 +175,37 @@ def _refuse_known(registry: Registry, handle: Handle, fingerprints: list[str], s
         raise InputError(
             "private records and a public holdout cannot be the same file: a holdout is declared public as a whole"
         )
+
+
+def _sketches(project: Project, name: str, role: Role) -> dict[str, rows.Sketch]:
+    """Of every private population that these records could be taken from. Public ones have nothing to lose."""
+    return {
+        owner: rows.Sketch.from_json(entry["rows"])
+        for owner, entry in load_registry(project).populations.items()
+        if not entry["public"] and "rows" in entry and (owner != name or role == "holdout")
+    }
+
+
+def _refuse_same_rows(handle: Handle, shares: Mapping[str, float]) -> None:
+    for owner, share in sorted(shares.items(), key=lambda item: -item[1]):
+        if share < rows.SHARE:
+            continue
+        if owner == handle.population:
+            raise InputError(
+                f"{share:.0%} of this public holdout are private records of '{owner}': a holdout is declared public as a whole"
+            )
+        raise InputError(
+            f"{share:.0%} of these records belong to population '{owner}' already, in another form: a second name would be a second "
+            f"budget; add them with --name {owner}, or say --distinct if they are other people's and only look alike"
+        )
+
+
+def _enter_rows(registry: Registry, name: str, sketch: rows.Sketch) -> None:
+    entry = registry.populations[name]
+    known = rows.Sketch.from_json(entry["rows"]) if "rows" in entry else rows.Sketch()
+    known.merge(sketch)
+    if known.kept:
+        entry["rows"] = known.to_json()
 
 
 def _enter(registry: Registry, handle: Handle, fingerprints: list[str], place: str) -> None:

@@ -22,6 +22,7 @@ from airlock.inside import manifest
 from airlock.ledger import Ledger, Release, chain
 from airlock.owner import keys
 from airlock.owner.home import Project
+from airlock.run import archive
 
 LABELS = {False: "real", True: "scratch"}
 HINT = "run `airlock budget verify`, then `airlock budget recover`, which charges again what was forgotten"
@@ -82,11 +83,12 @@ def problems(project: Project, workspace: Path, *, needed: Iterable[bool] = ()) 
 
 
 def require(project: Project, workspace: Path) -> None:
-    """Refuse to spend from books that do not agree.
+    """Refuse to spend from books that do not agree. Half copies that killed runs left in the archive are swept on the way.
 
     Raises:
         LedgerError: with the first disagreement and the way out.
     """
+    archive.sweep(project.archive)
     if found := problems(project, workspace):
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise LedgerError(f"{found[0]}{more}: nothing is spent; {HINT}")

@@ -1,0 +1,166 @@
+"""Which records are known already, row by row: the same records under a second name would be a second budget.
+
+Every row of a table has a keyed digest of the values of its schema's columns, as the schema reads them: 1 and 1.0, a decimal comma, CSV and Parquet are
+the same; order of rows and columns, and names of columns, do not matter. The owner's registry keeps the smallest `KEPT` digests of each
+population (a bottom-k sketch): of a table of at most so many rows that is all of them, of a larger one a sample that every
+subset of it meets in proportion. docs/ledger.md says what is caught, and what is not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from airlock.errors import AirlockError
+from airlock.records.schema import Schema
+from airlock.records.tables import Table
+from airlock.records.values import as_texts
+
+KEPT = 4096
+SHARE = 0.5  # of the rows that could be known, as many as this are refused
+FEWEST = 5  # rows that must be known; fewer may be a coincidence
+DISTINCT = 0.5  # where more than half of the rows are repetitions, rows do not tell people apart
+Digests = NDArray[np.uint64]
+
+
+@dataclass
+class Sketch:
+    """The smallest digests of a population's rows. `below` is the largest of them where there are more; otherwise all are here."""
+
+    kept: set[int] = field(default_factory=set)
+    below: int | None = None
+
+    def add(self, digests: Digests) -> None:
+        """Take further rows in."""
+        found = np.unique(digests)
+        more = Sketch({int(each) for each in found[:KEPT]})
+        if len(found) > KEPT:
+            more.below = int(found[KEPT - 1])
+        self.merge(more)
+
+    def merge(self, other: Sketch) -> None:
+        """Take the rows of another sketch in: what was ever added under a name stays known."""
+        limits = [each for each in (self.below, other.below) if each is not None]
+        found = sorted(self.kept | other.kept)
+        if limits:
+            found = [each for each in found if each <= min(limits)]
+        self.kept, self.below = set(found[:KEPT]), min(limits, default=None)
+        if len(found) > KEPT:
+            self.below = found[KEPT - 1]
+
+    def to_json(self) -> dict[str, Any]:
+        """For the registry."""
+        return {"kept": sorted(self.kept), "below": self.below}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Sketch:
+        """The inverse of `to_json`."""
+        return cls(set(document["kept"]), document["below"])
+
+
+@dataclass
+class Overlap:
+    """How many rows of a new table a known population has, of those that its sketch can tell."""
+
+    sketch: Sketch
+    told: int = 0
+    known: int = 0
+
+    def add(self, digests: Digests) -> None:
+        """Compare further rows."""
+        if self.sketch.below is not None:
+            digests = digests[digests <= self.sketch.below]
+        self.told += len(digests)
+        kept = np.fromiter(self.sketch.kept, np.uint64, len(self.sketch.kept))
+        self.known += int(np.isin(digests, kept).sum())
+
+    @property
+    def share(self) -> float:
+        """The part of the rows that is known; 0 where too few were compared to tell."""
+        return self.known / self.told if self.known >= FEWEST else 0.0
+
+
+def compare(
+    table: Table, schema: Schema, key: bytes, known: Mapping[str, Sketch]
+) -> tuple[Sketch, dict[str, float]]:
+    """The sketch of a table, and which share of its rows each known population has; an empty sketch where rows cannot be told apart."""
+    sketch, overlaps = Sketch(), {name: Overlap(one) for name, one in known.items()}
+    rows = distinct = 0
+    if schema.kind != "tabular":
+        return sketch, {}
+    try:
+        for digests in _digests(table, schema, key):
+            rows, distinct = rows + len(digests), distinct + len(np.unique(digests))
+            sketch.add(digests)
+            for overlap in overlaps.values():
+                overlap.add(digests)
+    except (AirlockError, pa.ArrowException):
+        return (
+            Sketch(),
+            {},
+        )  # ingest tells what is wrong with a record; nothing is known about rows that cannot be read
+    if distinct < DISTINCT * rows or (len(sketch.kept) < DISTINCT * min(rows, KEPT)):
+        return Sketch(), {}
+    return sketch, {name: overlap.share for name, overlap in overlaps.items()}
+
+
+def _digests(table: Table, schema: Schema, key: bytes) -> Iterable[Digests]:
+    columns = list(dict.fromkeys((*schema.sources, schema.label.column)))
+    salt = int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
+    for batch in table.batches(columns):
+        total = np.zeros(batch.num_rows, np.uint64)
+        for name in columns:
+            total += _cells(as_texts(_dated(batch.column(name)), name), schema, key, salt)
+        yield _mix(total, salt)
+
+
+def _dated(array: Any) -> Any:
+    return pc.cast(array, pa.string()) if pa.types.is_temporal(array.type) else array
+
+
+def _cells(texts: Any, schema: Schema, key: bytes, salt: int) -> Digests:
+    """One column's part of each row's digest. A sum of such parts does not depend on the order of columns."""
+    missing = pc.is_in(texts, value_set=pa.array([None, *schema.missing_values], pa.string()))
+    blank = missing.to_numpy(zero_copy_only=False).astype(bool)
+    plain = pc.replace_substring(texts, ",", ".") if schema.decimal == "," else texts
+    try:
+        numbers = pc.cast(pc.if_else(missing, pa.scalar(None, pa.string()), plain), pa.float64())
+        found = _numbers(numbers.to_numpy(zero_copy_only=False).astype(np.float64), salt)
+    except pa.ArrowInvalid:
+        unique = pc.unique(plain)
+        parts = np.array([_text(text, key, salt) for text in unique.to_pylist()], np.uint64)
+        found = parts[pc.index_in(plain, value_set=unique).to_numpy(zero_copy_only=False).astype(np.int64)]
+    return np.where(blank, np.uint64(0), found)
+
+
+def _text(text: str | None, key: bytes, salt: int) -> int:
+    """The same for a number that stands among texts as for one among numbers."""
+    try:
+        number = float(text or "")
+    except ValueError:
+        number = math.nan
+    if not math.isnan(number):
+        return int(_numbers(np.array([number]), salt)[0])
+    return int.from_bytes(blake2b((text or "").casefold().encode(), key=key, digest_size=8).digest(), "big")
+
+
+def _numbers(numbers: NDArray[np.float64], salt: int) -> Digests:
+    return _mix((numbers + 0.0).view(np.uint64), salt)  # -0.0 + 0.0 is 0.0
+
+
+def _mix(words: Digests, salt: int) -> Digests:
+    """The finaliser of SplitMix64, twice, keyed in between: every bit moves every other. The registry is private besides."""
+    for constant in (salt, salt ^ 0x9E3779B97F4A7C15):
+        words = words ^ np.uint64(constant)
+        words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        words = words ^ (words >> np.uint64(31))
+    return words
