@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from airlock.bundle.contents import NAMES, Contents
+from airlock.bundle.extract import Extract, HiddenEntry
 from airlock.inside import manifest
 from airlock.inside.digests import canonical_json
 from airlock.inside.manifest import Manifest
-from airlock.ledger import Entry, Release, chain, totals
+from airlock.ledger import Entry, Release, chain, commitments, totals
 from airlock.ledger.accounts import Book, read_book
 from airlock.privacy.guarantees import Guarantee
 
@@ -36,7 +37,6 @@ class Total:
     delta: float
     cap: float | None
     releases: int
-    hidden: int
 
 
 def totals_of(contents: Contents) -> list[Total]:
@@ -54,7 +54,6 @@ def totals_of(contents: Contents) -> list[Total]:
                     spent.delta,
                     spent.cap_epsilon,
                     spent.releases,
-                    len(extract.hidden),
                 )
             )
     return found
@@ -71,11 +70,30 @@ def ledger_problems(contents: Contents) -> Iterator[str]:
             yield f"ledger/{NAMES[scratch]} is missing, and receipts are signed with its head"
             continue
         extract = contents.extracts[scratch]
-        found = chain.problems(extract.entries) + chain.lost(extract.entries, signed)
+        found = chain.problems(extract.entries) + chain.lost(extract.entries, signed) + chain.forks(signed)
         if not found and (extract.entries[-1].sequence, extract.entries[-1].hash) not in signed:
             found = [f"its last entry {extract.entries[-1].sequence} is the head in no signed receipt"]
-        found = found or [*read_book(extract.visible).problems, *_overspent(extract.visible)]
+        found = found or [
+            *_misplaced(extract),
+            *read_book(extract.visible).problems,
+            *_overspent(extract.visible),
+        ]
         yield from (f"ledger/{NAMES[scratch]}: {line}" for line in found)
+
+
+def _misplaced(extract: Extract) -> Iterator[str]:
+    """Hidden entries that are of a population which the bundle shows, or that do not say whose they are although they could."""
+    yield from commitments.problems(extract.visible)
+    salts, began = commitments.salts(extract.visible), False
+    for entry in extract.entries:
+        began = began or entry.commitment is not None
+        if not isinstance(entry, HiddenEntry):
+            continue
+        if entry.commitment is None and began:
+            yield f"entry {entry.sequence} is hidden and does not say whose it is, although earlier ones do"
+        for population, salt in salts.items():
+            if entry.commitment and commitments.is_of(salt, population, entry.sequence, entry.commitment):
+                yield f"entry {entry.sequence} is hidden, and is of '{population}': its charges must be shown"
 
 
 def _overspent(entries: list[Entry]) -> Iterator[str]:

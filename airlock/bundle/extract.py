@@ -1,6 +1,7 @@
 """The ledger as a bundle shows it: every entry up to the last head that a bundled receipt is signed with.
 
-Entries of other populations are there as hashes only, so that the chain can be followed and nothing is told about them.
+Entries of other populations are there as hashes only, so that the chain can be followed and nothing is told about them but that
+they are of others.
 """
 
 from __future__ import annotations
@@ -17,11 +18,28 @@ from airlock.ledger import Entry
 VERSION = 1
 
 
+@dataclass(frozen=True)
 class HiddenEntry(Entry):
-    """An entry of another population. Its hash is taken as it stands; its neighbours in the chain hold it in place."""
+    """An entry of another population: where it stands in the chain, and that it is of another one, without whose.
+
+    Attributes:
+        told: its commitment to a population (`ledger.commitments`); None for entries of an older Airlock, whose hash is taken as it
+            stands and of which nobody can tell whose they are.
+        rest: hash of what it says.
+    """
+
+    told: str | None = None
+    rest: str = ""
+
+    @property
+    def commitment(self) -> str | None:
+        return self.told
+
+    def body(self) -> str:
+        return self.rest
 
     def digest(self) -> str:
-        return self.hash
+        return self.hash if self.told is None else super().digest()
 
 
 @dataclass(frozen=True)
@@ -38,8 +56,13 @@ class Extract:
 
     @property
     def hidden(self) -> list[Entry]:
-        """What is there as a hash: nobody can tell whose it is, but the owner."""
+        """What is there as a hash."""
         return [entry for entry in self.entries if isinstance(entry, HiddenEntry)]
+
+    @property
+    def unknown(self) -> list[Entry]:
+        """Hidden entries of which nobody but the owner can tell whose they are."""
+        return [entry for entry in self.hidden if entry.commitment is None]
 
 
 def take(history: Sequence[Entry], *, scratch: bool, head: int, populations: Iterable[str]) -> Extract:
@@ -51,7 +74,10 @@ def take(history: Sequence[Entry], *, scratch: bool, head: int, populations: Ite
 
 
 def _hide(entry: Entry) -> HiddenEntry:
-    return HiddenEntry(entry.sequence, "hidden", "", "", "{}", entry.previous, entry.hash)
+    rest = "" if entry.commitment is None else entry.body()
+    return HiddenEntry(
+        entry.sequence, "hidden", "", "", "{}", entry.previous, entry.hash, entry.commitment, rest
+    )
 
 
 def write(extract: Extract, path: Path) -> None:
@@ -64,7 +90,8 @@ def write(extract: Extract, path: Path) -> None:
 
 def _to_json(entry: Entry) -> dict[str, Any]:
     if isinstance(entry, HiddenEntry):
-        return {"sequence": entry.sequence, "hidden": True, "previous": entry.previous, "hash": entry.hash}
+        shown = {"sequence": entry.sequence, "hidden": True, "previous": entry.previous, "hash": entry.hash}
+        return shown if entry.told is None else {**shown, "commitment": entry.told, "body": entry.rest}
     return asdict(entry)
 
 
@@ -83,7 +110,6 @@ def read(path: Path) -> Extract:
 
 def _from_json(document: dict[str, Any]) -> Entry:
     if document.get("hidden"):
-        return HiddenEntry(
-            document["sequence"], "hidden", "", "", "{}", document["previous"], document["hash"]
-        )
+        place = document["sequence"], "hidden", "", "", "{}", document["previous"], document["hash"]
+        return HiddenEntry(*place, document.get("commitment"), str(document.get("body", "")))
     return Entry(**document)

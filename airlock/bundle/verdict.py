@@ -50,6 +50,7 @@ class Verdict:
     results: list[Result] = field(default_factory=list)
     totals: list[Total] = field(default_factory=list)
     hidden: int = 0
+    unknown: int = 0
 
     def note(self, name: str, words: str, problems: Iterable[str] = ()) -> None:
         """Add a step and what it found."""
@@ -67,3 +68,4 @@ class Verdict:
         self.results += run.results
         self.totals += [total for total in run.totals if total not in self.totals]
         self.hidden += run.hidden
+        self.unknown += run.unknown

@@ -64,6 +64,7 @@ def _check_one(contents: Contents, aside: Path, verdict: Verdict, options: Optio
         verdict.results = [row for row in (result(contents, str(verdict.facts["commit"])),) if row]
         verdict.totals = books.totals_of(contents)
         verdict.hidden = sum(len(extract.hidden) for extract in contents.extracts.values())
+        verdict.unknown = sum(len(extract.unknown) for extract in contents.extracts.values())
         _run_again(contents, aside, options, verdict, tell)
 
 

@@ -108,6 +108,7 @@ def _document(bundle: Path, verdict: Verdict, options: Options) -> dict[str, Any
         ],
         "totals": [{**asdict(one), "epsilon": _figure(one.epsilon)} for one in verdict.totals],
         "hidden_ledger_entries": verdict.hidden,
+        "ledger_entries_of_unknown_populations": verdict.unknown,
         "run_again": _code(options),
         "agreements": [asdict(one) for one in verdict.agreements],
     }
@@ -137,11 +138,10 @@ def _show(bundle: Path, verdict: Verdict, options: Options) -> None:
         console.print(f"Signed by {verdict.facts['key']}. Run again: {_code(options)}.")
     for total in verdict.totals:
         console.print(_total(total))
-    if verdict.hidden:
-        console.print(
-            f"{verdict.hidden} ledger entries are shown as hashes only: cannot tell whose they are; the owner says, of other "
-            "populations."
-        )
+    if others := verdict.hidden - verdict.unknown:
+        console.print(f"{others} ledger entries are hashes only: by their commitments, of other populations.")
+    if verdict.unknown:
+        console.print(f"{verdict.unknown} ledger entries are hashes only: cannot tell whose they are.")
     console.print(
         "[bold red]It does not verify.[/bold red]"
         if verdict.problems

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from airlock.bundle import extract
+from airlock.bundle import books, extract
 from airlock.ledger import Ledger, chain
+from tests.support import bookkeeping
 
 
 def ledger(tmp_path: Path) -> Ledger:
@@ -38,3 +39,27 @@ def test_a_hidden_entry_cannot_be_replaced_or_taken_out(tmp_path: Path) -> None:
     first, second, hidden, last = found.entries
     assert chain.problems([first, second, replace(hidden, hash="0" * 64), last])
     assert chain.problems([first, second, last])
+
+
+def test_a_hidden_charge_of_the_bundled_population_is_found(tmp_path: Path) -> None:
+    made = ledger(tmp_path)
+    for number in range(3):
+        bookkeeping.reserve(made, f"release {number}", 0.1)
+    history = made.history()
+    whole = extract.take(history, scratch=False, head=len(history), populations=["clinic"])
+    assert list(books._misplaced(whole)) == [] and whole.unknown == []
+    hidden = replace(whole, entries=(*whole.entries[:-1], extract._hide(whole.entries[-1])))
+    extract.write(hidden, tmp_path / "real.json")
+    found = extract.read(tmp_path / "real.json")
+    assert chain.problems(found.entries) == [], "the chain alone does not tell"
+    assert [line for line in books._misplaced(found) if "is hidden, and is of 'clinic'" in line]
+
+
+def test_a_hidden_entry_cannot_deny_whose_it_is(tmp_path: Path) -> None:
+    history = ledger(tmp_path).history()
+    found = extract.take(history, scratch=False, head=4, populations=["clinic"])
+    first, second, hidden, last = found.entries
+    assert isinstance(hidden, extract.HiddenEntry) and chain.problems(found.entries) == []
+    assert chain.problems([first, second, replace(hidden, told="0" * 64), last])
+    silent = replace(found, entries=(first, second, replace(hidden, told=None), last))
+    assert [line for line in books._misplaced(silent) if "does not say whose" in line] and silent.unknown

@@ -97,7 +97,7 @@ def test_what_would_not_verify_is_not_written(finished: Workspace, tmp_path: Pat
     (finished.root / "stages/open/train.py").open("a").write("# changed\n")
     finished.commit("Change the code without running it")
     refused = finished.run("airlock", "bundle", check=False)
-    assert refused.returncode == 1 and "another 'stages/open'" in refused.stderr
+    assert refused.returncode == 1 and "another 'stages/open/train.py'" in refused.stderr
 
     finished.edit("dvc.yaml", "meta: {zone: open}", "meta: {}")
     finished.commit("Break the zones")
