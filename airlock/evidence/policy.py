@@ -17,6 +17,7 @@ from airlock.errors import InputError, KeysError
 from airlock.evidence.zones import ZONES
 from airlock.inside.digests import canonical_json
 from airlock.owner.keys import Signer, verify
+from airlock.run import paths
 
 PINNED = "receipts/runner.pub"
 POLICY = "receipts/policy.json"
@@ -89,7 +90,7 @@ def admit(workspace: Path, signer: Signer, key: str, zones: tuple[str, ...] = ("
         "admitted": {**present.admitted, key: sorted(zones)},
     }
     document = {"body": body, "signature": signer.sign(canonical_json(body)).hex()}
-    put(workspace / POLICY, json.dumps(document, indent=1, sort_keys=True) + "\n")
+    paths.write(workspace, POLICY, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
     return of_workspace(workspace)
 
 

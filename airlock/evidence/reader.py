@@ -21,6 +21,7 @@ SIZE, DEPTH = 1 << 20, 24
 # What `dvc exp run -S` writes without quotes, and `airlock.params` knows for the words that they are.
 WORDS = {True: ("yes", "on"), False: ("no", "off")}
 PARAMS = "params.yaml"
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Line breaks of YAML 1.1 that YAML 1.2 takes for text, the mark of another encoding, and what no editor writes.
 STRANGE = {
     "\x85": "NEL",
@@ -49,7 +50,7 @@ def check_text(text: str, source: str) -> None:
         )
     depth, documents = 0, 0
     try:
-        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        for event in yaml.parse(text, Loader=LOADER):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             documents += isinstance(event, yaml.DocumentStartEvent)
             if depth > DEPTH:
@@ -77,7 +78,7 @@ def load(text: str, source: str) -> dict[str, Any]:
         raise BoundaryError(f"{source} is not valid YAML, or has a key twice: mend the syntax") from None
     if not isinstance(document, dict):
         raise BoundaryError(f"{source} must be a mapping")
-    if place := next(_differences(document, yaml.safe_load(text) or {}, ""), None):
+    if place := next(_differences(document, yaml.load(text, Loader=LOADER) or {}, ""), None):
         raise BoundaryError(
             f"{source}: YAML parsers disagree on '{place}': put its value in quotes, or write true or false"
         )

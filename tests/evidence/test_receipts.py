@@ -27,6 +27,8 @@ def owner(tmp_path: Path) -> Signer:
 
 @pytest.fixture
 def work(tmp_path: Path, owner: Signer) -> Path:
+    for name in ("work", "elsewhere"):
+        (tmp_path / name).mkdir()
     receipts.write(tmp_path / "work", {**BODY, "stage": "ingest", "zone": "sensitive"}, owner)
     return tmp_path / "work"
 
