@@ -19,6 +19,7 @@ from airlock.bundle.contents import Contents
 from airlock.bundle.sources import Cache
 from airlock.errors import BundleError, InputError
 from airlock.evidence.audit import audit_tree
+from airlock.evidence.evaluation import private_evaluation
 from airlock.evidence.page import page_facts
 from airlock.ledger.accounts import read_book
 from airlock.ledger.totals import spent
@@ -113,7 +114,8 @@ def rerun(contents: Contents, code: Code, aside: Path) -> Iterator[Agreement]:
         code: what runs behind the wall.
         aside: an empty folder for the bundled outs, and for a home of its own.
     """
-    told = page_facts(audit_tree(contents.tree).stages, contents.graph, _budget(contents))
+    judged = private_evaluation(contents.root)
+    told = page_facts(audit_tree(contents.tree).stages, contents.graph, _budget(contents), judged)
     home = Project("verify", aside / "home")
     home.folder.mkdir(mode=0o700, parents=True)
     chosen = contents.stages("open")

@@ -91,10 +91,12 @@ def _lines(summary: dict[str, Any]) -> list[str]:
 
 def _accuracy(summary: dict[str, Any]) -> str:
     if summary["accuracy"] is None:
-        return "not measured (no holdout)"
+        return "not measured (no holdout; on private records it is a release of its own: airlock evaluate)"
     reference = summary["reference_accuracy"]
     beside = "" if reference is None else f"; {reference:.1%} without privacy"
-    return f"{summary['accuracy']:.1%} on {summary['records']} {summary['holdout']} records{beside}"
+    low, high = summary.get("interval") or (None, None)
+    between = "" if low is None else f" ({low:.1%} to {high:.1%})"
+    return f"{summary['accuracy']:.1%}{between} on {summary['records']} {summary['holdout']} records{beside}"
 
 
 def _privacy(summary: dict[str, Any]) -> str:

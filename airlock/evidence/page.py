@@ -14,11 +14,17 @@ from airlock.evidence.zones import Graph
 REPORT = "report"
 
 
-def page_facts(rows: Iterable[Row], graph: Graph, budget: Mapping[str, Any] | None) -> dict[str, Any]:
+def page_facts(
+    rows: Iterable[Row],
+    graph: Graph,
+    budget: Mapping[str, Any] | None,
+    evaluation: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Facts for the page. The report's own receipt is signed after the page is written, so its row says "running"."""
     told = [asdict(row) for row in rows]
     for row in told:
         if row["name"] == REPORT:
             row |= {"did_read_records": "running", "passes": 0, "enforcement": [], "releases": [], "when": ""}
         row["answer"] = answer(row["did_read_records"])
-    return {"audit": told, "budget": budget, "picture": picture(graph, told)}
+    facts = {"audit": told, "budget": budget, "picture": picture(graph, told)}
+    return facts | ({"evaluation": evaluation} if evaluation else {})

@@ -273,10 +273,12 @@ def _public_facts(asked: Request) -> Mapping[str, Any]:
     if asked.stage.name != "report":
         return {}
     from airlock.evidence.audit import audit
+    from airlock.evidence.evaluation import private_evaluation
     from airlock.evidence.page import page_facts
     from airlock.owner.checks import balance
 
-    return page_facts(audit(asked.workspace).stages, asked.graph, balance(asked.workspace))
+    judged = private_evaluation(asked.workspace)
+    return page_facts(audit(asked.workspace).stages, asked.graph, balance(asked.workspace), judged)
 
 
 def confined(

@@ -1,0 +1,55 @@
+"""`airlock evaluate`: judge the model on private records, once, by the owner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+NOT_ASKED = (
+    "evaluate.holdout is '{holdout}': set it to private in params.yaml and run `dvc repro`, so that a part of the records is "
+    "kept from training; `airlock budget plan` shows the price"
+)
+
+
+def command() -> None:
+    """Judge the model on the private records that training did not use: a release of its own, priced and noisy.
+
+    It runs owner/dvc.yaml and makes the page again. A model that was judged already is not charged again.
+
+    Example: airlock evaluate
+    """
+    from airlock.errors import InputError
+    from airlock.evidence.evaluation import private_evaluation
+    from airlock.params import load_params
+
+    holdout = load_params().evaluate.holdout
+    if holdout != "private":
+        raise InputError(NOT_ASKED.format(holdout=holdout))
+    _dvc("repro", "report")
+    _dvc("repro", "owner/dvc.yaml")
+    _dvc("repro", "--single-item", "--force", "report")
+    found = private_evaluation(Path.cwd())
+    if found is None:
+        raise InputError(
+            "the evaluation is not of this model: run `dvc repro`, then `airlock evaluate` again"
+        )
+    low, high = found["interval"]
+    typer.echo(
+        f"Accuracy  {found['accuracy']:.1%} ({low:.1%} to {high:.1%}) on {found['records']} private records"
+    )
+    typer.echo(
+        f"Price     epsilon {found['epsilon']:.4g}, delta {found['delta']:g}; `airlock report` and the page show it"
+    )
+
+
+def _dvc(*arguments: str) -> None:
+    """Run DVC as the owner would; what it says goes to the terminal."""
+    import subprocess
+    import sys
+
+    from airlock.errors import RefusedError
+
+    done = subprocess.run([sys.executable, "-m", "dvc", *arguments], check=False)
+    if done.returncode != 0:
+        raise RefusedError(f"`dvc {' '.join(arguments)}` failed: its last lines above say why")

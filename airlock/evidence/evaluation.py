@@ -1,0 +1,52 @@
+"""The private evaluation of a model, if there is one of exactly this model: a released count, as accuracy with its interval."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from airlock.errors import AirlockError
+from airlock.evidence import receipts
+from airlock.inside import manifest
+from airlock.inside.digests import sha256_path
+
+STAGE, FOLDER, MODEL = "evaluate-private", "data/released/evaluation", "data/model"
+NORMAL = 1.959963984540054
+
+
+def private_evaluation(root: Path) -> dict[str, Any] | None:
+    """The figures of data/released/evaluation, or None where a signed receipt does not say that they are of this model.
+
+    The interval covers 95 % of two errors together: of the noise, whose size is known, and of the holdout as a sample.
+    """
+    folder = root / FOLDER
+    if not (folder / manifest.NAME).is_file() or not (root / MODEL).is_dir() or not _is_of_this_model(root):
+        return None
+    try:
+        made = manifest.load(folder)
+        figures = json.loads((folder / "evaluation.json").read_text())
+        accuracy, records = float(figures["accuracy"]), int(figures["records"])
+        noise = float(figures["noise_of_accuracy"])
+    except (AirlockError, OSError, ValueError, KeyError, TypeError):
+        return None
+    spread = NORMAL * math.sqrt(accuracy * (1 - accuracy) / records + noise * noise)
+    return {
+        "holdout": "private",
+        "accuracy": accuracy,
+        "records": records,
+        "interval": [max(accuracy - spread, 0.0), min(accuracy + spread, 1.0)],
+        "epsilon": made.proven.epsilon,
+        "delta": made.proven.delta,
+    }
+
+
+def _is_of_this_model(root: Path) -> bool:
+    model, made = sha256_path(root / MODEL), sha256_path(root / FOLDER)
+    return any(
+        receipt.body["deps"].get(MODEL, {}).get("sha256") == model
+        and receipt.body["outs"].get(FOLDER, {}).get("sha256") == made
+        for receipt in receipts.in_workspace(root)
+        if receipt.stage == STAGE and not receipt.problem
+    )
