@@ -13,7 +13,20 @@ from airlock.errors import AirlockError
 from airlock.wall import secrecy
 
 COMMANDS = (
-    *("init", "add", "data", "run", "audit", "budget", "attack", "compare", "evaluate", "predict", "export", "report"),
+    *(
+        "init",
+        "add",
+        "data",
+        "run",
+        "audit",
+        "budget",
+        "attack",
+        "compare",
+        "evaluate",
+        "predict",
+        "export",
+        "report",
+    ),
     *("bundle", "verify", "keys", "log", "doctor", "worker"),
 )
 

@@ -1,0 +1,1 @@
+"""What DVC runs behind the wall; nothing outside imports it."""

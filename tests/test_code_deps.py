@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -83,3 +84,15 @@ def test_an_edit_makes_stale_what_imports_it_and_nothing_else(finished: Workspac
         path.write_bytes(before)
     (finished.root / "stages/open/report/report.css").open("a").write("\n")
     assert stale_stages(finished) == {"report"}
+
+
+def test_no_file_that_a_stage_depends_on_is_empty() -> None:
+    """DVC warns of every empty file of every dep, dozens of lines in a newcomer's first run."""
+    root = Path(__file__).parents[1]
+    empty = [
+        path
+        for folder in ("airlock", "stages")
+        for path in (root / folder).rglob("*.py")
+        if not path.stat().st_size
+    ]
+    assert not empty

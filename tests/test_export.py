@@ -111,7 +111,10 @@ def test_onnx_runs_on_columns_as_they_stand_and_agrees_on_a_thousand_records(
     assert chances.sum(axis=1) == pytest.approx(np.ones(1000))
 
 
-def test_torch_needs_nothing_of_airlock_and_agrees(model: Model, tmp_path: Path) -> None:
+def test_torch_needs_nothing_of_airlock_and_agrees_also_on_hashed_columns(tmp_path: Path) -> None:
+    hashed = {"name": "code", "type": "category", "buckets": 8, "missing": "impute"}
+    schema = {**SCHEMA, "columns": [*SCHEMA["columns"], hashed]}
+    model = make_model(tmp_path / "model", schema)
     folder = export(tmp_path, "--torch") / "torch"
     assert not any(path.suffix in (".pt", ".pkl") for path in folder.iterdir())
     text = (folder / "model.py").read_text()
@@ -121,9 +124,10 @@ def test_torch_needs_nothing_of_airlock_and_agrees(model: Model, tmp_path: Path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     network = module.load()
-    expected = logits_of(model)
-    assert np.abs(network(network.encode(records())).numpy() - expected).max() < 1e-5
-    assert network.predict(records())[:50] == [model.labels[place] for place in expected[:50].argmax(axis=1)]
+    found = {**records(), "code": [f"k{row % 300}" if row % 9 else "" for row in range(1000)]}
+    expected = model.logits(encode(pa.table(found), Schema.model_validate(schema), with_labels=False).x)
+    assert np.abs(network(network.encode(found)).numpy() - expected).max() < 1e-5
+    assert network.predict(found)[:50] == [model.labels[place] for place in expected[:50].argmax(axis=1)]
 
 
 def test_the_class_is_a_fitted_scikit_learn_classifier(model: Model, tmp_path: Path) -> None:
@@ -177,8 +181,9 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path) ->
         assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
     hashed = {**SCHEMA, "columns": [*SCHEMA["columns"], {"name": "code", "type": "category", "buckets": 8}]}
     make_model(tmp_path / "model", hashed)
+    pytest.importorskip("onnx")
     with pytest.raises(InputError, match="'code' is hashed"):
-        export(tmp_path, "--torch")
+        export(tmp_path, "--onnx")
     (tmp_path / "out").mkdir()
     with pytest.raises(InputError, match="exists already"):
         export(tmp_path, "--sklearn")

@@ -161,10 +161,18 @@ def test_private_records_are_judged_only_by_a_release_of_its_own(workspace: Work
             == "none"
         )
     before = history(workspace)
-    workspace.run("dvc", "repro", "owner/dvc.yaml")
+    said = workspace.run("airlock", "evaluate").stdout
     assert len(json.loads(history(workspace))) > len(json.loads(before)), "judging is charged"
     judged = json.loads((workspace.root / "data/released/evaluation/release.json").read_text())
     assert judged["proven"]["epsilon"] <= 0.5 and judged["n"] > 0
+    line = next(line for line in said.splitlines() if line.startswith("Accuracy"))
+    assert line.endswith("private records") and line in workspace.run("airlock", "report").stdout
+    figure = line.split()[1].replace("%", " %")
+    assert figure in (workspace.root / "data/report/report.html").read_text()
+    # Another model is not shown with the figure of this one.
+    workspace.set("train.ridge", 0.5)
+    workspace.run("dvc", "repro")
+    assert "not measured" in workspace.run("airlock", "report").stdout
     assert workspace.run("airlock", "audit").returncode == 0
 
 

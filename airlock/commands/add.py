@@ -69,6 +69,12 @@ def command(
     typer.echo(
         f"  handle data/handles/{name}/{handle.role}.json: commit it with git; the file itself stays where it is"
     )
+    if cap is not None:
+        typer.echo(f"  the cap of '{name}' is epsilon {cap.epsilon:g} at delta {cap.delta:g}")
+    if done.has_cap and not holdout:
+        typer.echo(
+            f"Next: set `dataset: {name}` in params.yaml, see the price with `airlock budget plan`, then `dvc repro`"
+        )
     if not done.has_cap:
         typer.echo(
             f"  nothing may be released before you say how much: airlock budget set {name} --epsilon 1 --delta 1e-5 --why REASON"

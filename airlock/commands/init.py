@@ -281,10 +281,12 @@ def _confirm(name: str) -> None:
 
 def _public_words(schema: Any) -> list[str]:
     """What a schema says to anyone who reads it, and what of it came from records."""
+    from airlock.records.schema import listed
+
     names = [column.name for column in schema.columns] or list(schema.sources)
     imputed = [column.name for column in schema.columns if column.missing != "refuse"]
     lines = [f"names of {len(names)} columns: {', '.join(names[:40])}{' ...' if len(names) > 40 else ''}"]
-    lines += [f"ignored columns: {', '.join(schema.ignored)}"] if schema.ignored else []
+    lines += [f"ignored columns: {listed(schema.ignored)}"] if schema.ignored else []
     lines += [f"classes of '{schema.label.column}': {', '.join(schema.label.classes)}"]
     lines += [
         f"categories of '{column.name}': {', '.join(column.categories)}"

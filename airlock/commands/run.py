@@ -49,8 +49,23 @@ def command(stage: str = typer.Argument(help="Name of a stage in dvc.yaml.")) ->
         if tasks:
             progress.stop()
     console.print(f"{stage}: done, receipt {receipt.relative_to(Path.cwd())}", highlight=False)
+    if stage == "ingest":
+        _tell_of_private_holdout(console)
     if stage == "ingest" and console.is_terminal:
         _tell_owner(console)
+
+
+def _tell_of_private_holdout(console: Any) -> None:
+    """`dvc exp run -S` leaves what it sets in params.yaml: a private holdout is never taken from another data set without a word."""
+    from airlock.params import load_params
+
+    params = load_params()
+    if params.evaluate.holdout == "private":
+        console.print(
+            f"ingest: evaluate.holdout is private: a part of the records of '{params.dataset}' is kept from training, and judging on it"
+            " (airlock evaluate) is charged",
+            highlight=False,
+        )
 
 
 def _tell_owner(console: Any) -> None:

@@ -1,0 +1,1 @@
+"""Claimed, proven and attacked guarantees side by side."""

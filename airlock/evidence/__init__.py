@@ -1,0 +1,1 @@
+"""Zones, receipts and what follows from them."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from airlock.errors import AirlockError
+from airlock.evidence.evaluation import private_evaluation
 from airlock.inside import manifest
 from airlock.models.model import Model
 from airlock.records.schema import Schema
@@ -92,6 +93,8 @@ def _privacy(release: manifest.Manifest | None) -> dict[str, Any] | None:
 
 
 def _metrics(workspace: Path | None) -> dict[str, Any] | None:
+    if workspace is not None and (judged := private_evaluation(workspace)):
+        return judged
     try:
         document = json.loads(((workspace or Path()) / METRICS).read_text())
     except (OSError, ValueError):
@@ -112,4 +115,6 @@ def _words(privacy: Mapping[str, Any] | None) -> str:
 def _accuracy(metrics: Mapping[str, Any] | None) -> str:
     if not metrics or metrics["accuracy"] is None:
         return "not measured"
-    return f"{metrics['accuracy']:.1%} on {metrics['records']} {metrics['holdout']} records"
+    low, high = metrics.get("interval") or (None, None)
+    between = "" if low is None else f" ({low:.1%} to {high:.1%})"
+    return f"{metrics['accuracy']:.1%}{between} on {metrics['records']} {metrics['holdout']} records"

@@ -44,7 +44,7 @@ def program_of(model: Model) -> list[Operation]:
 
 
 def schema_of(model: Model) -> Schema:
-    """The schema inside a model, if its columns can be encoded outside Airlock.
+    """The schema inside a model, if its columns can be encoded by ONNX.
 
     Raises:
         InputError: a column is hashed.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from airlock.export.program import SHORTER, program_of, schema_of
+from airlock.export.program import SHORTER, program_of
 from airlock.models.features.rows import LIMIT
 from airlock.models.model import Model
+from airlock.records.schema import Schema
 from airlock.storage import save_tensors, write_json, write_text
 
 MODULE = '''\
@@ -18,6 +19,7 @@ MODULE = '''\
 """
 
 import json
+from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -41,7 +43,12 @@ class Network(torch.nn.Module):
         parts = []
         for column in self.columns:
             values = records[column["name"]]
-            if column["categories"] is not None:
+            if column.get("buckets"):
+                gone = [value is None or str(value) == "" for value in values]
+                hashed = [int.from_bytes(sha256(str(value).encode()).digest()[:8], "big") % column["buckets"] for value in values]
+                part = [[float(place == found and not empty) for place in range(column["buckets"])] for found, empty in zip(hashed, gone)]
+                missing = [[float(empty)] for empty in gone]
+            elif column["categories"] is not None:
                 part = [[float(str(value) == name) for name in column["categories"]] for value in values]
                 missing = [[float(str(value) not in column["categories"])] for value in values]
             else:
@@ -100,14 +107,14 @@ def write_torch(model: Model, folder: Path) -> None:
     Raises:
         InputError: the model cannot be written in this form.
     """
-    schema, program = schema_of(model), program_of(model)
+    schema, program = Schema.model_validate(model.document["schema"]), program_of(model)
     tensors = {
         f"step{place:02d}.{key}": value
         for place, operation in enumerate(program)
         for key, value in operation.tensors.items()
     }
     columns = [
-        column.model_dump(mode="json", include={"name", "bounds", "categories", "missing"})
+        column.model_dump(mode="json", include={"name", "bounds", "categories", "missing", "buckets"})
         for column in schema.columns
     ]
     folder.mkdir(parents=True, exist_ok=True)

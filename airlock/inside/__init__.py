@@ -1,0 +1,1 @@
+"""All of the runner's side that a confined stage may import."""

@@ -1,0 +1,1 @@
+"""Trained models as values, and the mathematics that makes them."""

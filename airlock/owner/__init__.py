@@ -1,0 +1,1 @@
+"""What only the data owner's machine has: home, keys, registry, log."""

@@ -1,0 +1,1 @@
+"""Guarantees, accounting, exact sums and keyed noise."""

@@ -1,0 +1,1 @@
+"""Running a stage: outside the wall, with keys, ledger and network."""

@@ -1,0 +1,1 @@
+"""The kernel's walls around a stage."""

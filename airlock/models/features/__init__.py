@@ -1,0 +1,1 @@
+"""From encoded records to integer rows of bounded norm."""

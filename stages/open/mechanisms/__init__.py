@@ -1,0 +1,1 @@
+"""How a model is trained from a release, by mechanism."""
