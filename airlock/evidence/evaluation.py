@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ from airlock.errors import AirlockError
 from airlock.evidence import receipts
 from airlock.inside import manifest
 from airlock.inside.digests import sha256_path
+from airlock.privacy.intervals import noisy_share
 
 STAGE, FOLDER, MODEL = "evaluate-private", "data/released/evaluation", "data/model"
-NORMAL = 1.959963984540054
 
 
 def private_evaluation(root: Path) -> dict[str, Any] | None:
@@ -31,12 +30,11 @@ def private_evaluation(root: Path) -> dict[str, Any] | None:
         noise = float(figures["noise_of_accuracy"])
     except (AirlockError, OSError, ValueError, KeyError, TypeError):
         return None
-    spread = NORMAL * math.sqrt(accuracy * (1 - accuracy) / records + noise * noise)
     return {
         "holdout": "private",
         "accuracy": accuracy,
         "records": records,
-        "interval": [max(accuracy - spread, 0.0), min(accuracy + spread, 1.0)],
+        "interval": list(noisy_share(accuracy, records, noise)),
         "epsilon": made.proven.epsilon,
         "delta": made.proven.delta,
     }

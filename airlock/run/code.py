@@ -15,6 +15,7 @@ MODULES = {
     "relevance": "stages.release.relevance",
     "release": "stages.release.perturb",
     "evaluate-private": "stages.release.evaluate_private",
+    "judged": "stages.open.judged",
     "train": "stages.open.train",
     "evaluate": "stages.open.evaluate",
     "report": "stages.open.report.report",

@@ -115,6 +115,43 @@ def test_init_asks_for_what_it_needs(airlock: Command) -> None:
             airlock(*arguments)
 
 
+SECRET = "734512.125"
+BAD_FILES: dict[str, tuple[bytes, str]] = {
+    "empty.csv": (b"", "is empty"),
+    "header_only.csv": (b"a,b\n", "is empty"),
+    "no_header.csv": (f"{SECRET},3,ill\n5,4,ok\n".encode(), "--no-header"),
+    "texts.csv": (b"red,ill\nblue,ok\nred,ill\n", "--no-header"),
+    "ragged.csv": (b"a,y\n1,b\n" + f"{SECRET}\n".encode(), "row 2"),
+    "twice.csv": (b"a,a,y\n1,2,b\n", "columns 1 and 2 have the same name"),
+    "latin.csv": ("größe,y\n1,a\n".encode("latin-1"), "iconv"),
+    "book.xlsx": (b"PK\x03\x04" + SECRET.encode(), "spreadsheet"),
+    "cut.parquet": (b"PAR1" + SECRET.encode() * 9, "Parquet"),
+    "one_class.csv": (b"a,y\n1.5,b\n2.5,b\n", "one class only"),
+    "numbers.csv": (
+        ("a,price\n" + "".join(f"{row},{row * 1.7}\n" for row in range(300))).encode(),
+        "which column is the label",
+    ),
+    "ids.csv": (
+        ("user_id,y\n" + "".join(f"u{row},{'ab'[row % 2]}\n" for row in range(99))).encode(),
+        "no column is left",
+    ),
+    "one_column.csv": (b"y\na\nb\n", "no column is left"),
+    "page.csv": (f"<html>{SECRET}</html>".encode(), "cannot be read|is empty"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_bad_file_is_one_line_and_leaves_nothing(
+    clinic: Clinic, airlock: Command, tmp_path: Path, name: str
+) -> None:
+    data, line = BAD_FILES[name]
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputError, match=line) as caught:
+        airlock("init", str(tmp_path / name))
+    assert "\n" not in str(caught.value) and SECRET not in str(caught.value) and caught.value.exit_code == 2
+    assert not clinic.home.drafts.exists() and not clinic.home.log.exists()
+
+
 def test_what_init_saw_is_in_the_owners_log(airlock: Command) -> None:
     with pytest.raises(InputError, match="nothing of 'init'"):
         airlock("log", "init")

@@ -1,0 +1,29 @@
+"""What the private evaluation said, as a metric that DVC shows: accuracy with its interval. It sees the noisy count and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+from airlock.inside import manifest
+from airlock.inside.room import Room
+from airlock.privacy.intervals import noisy_share
+from airlock.storage import write_json
+
+EVALUATION, METRICS = "data/released/evaluation", "data/metrics/private.json"
+
+
+def main(room: Room) -> None:
+    """Write data/metrics/private.json."""
+    folder = room.path(EVALUATION)
+    made = manifest.load(folder)
+    figures = json.loads((folder / "evaluation.json").read_text())
+    accuracy, records = float(figures["accuracy"]), int(figures["records"])
+    low, high = noisy_share(accuracy, records, float(figures["noise_of_accuracy"]))
+    private = {
+        "accuracy": accuracy,
+        "low": low,
+        "high": high,
+        "records": records,
+        "epsilon": made.proven.epsilon,
+    }
+    write_json(room.path(METRICS), {"private": private})
