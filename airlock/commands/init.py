@@ -285,6 +285,8 @@ def _public_words(schema: Any) -> list[str]:
 
     names = [column.name for column in schema.columns] or list(schema.sources)
     imputed = [column.name for column in schema.columns if column.missing != "refuse"]
+    imputed += [schema.label.column] if schema.label.missing != "refuse" else []
+    imputed += ["the images"] if schema.image and schema.image.missing != "refuse" else []
     lines = [f"names of {len(names)} columns: {', '.join(names[:40])}{' ...' if len(names) > 40 else ''}"]
     lines += [f"ignored columns: {listed(schema.ignored)}"] if schema.ignored else []
     lines += [f"classes of '{schema.label.column}': {', '.join(schema.label.classes)}"]

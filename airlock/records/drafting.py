@@ -303,7 +303,7 @@ def _write(
     ]
     lines += [_flow(**{key: value})[1:-1] for key, value in extra.items()]
     lines += [
-        f"{MARK}found in the data, unconfirmed: classes",
+        f"{MARK}found in the data, unconfirmed: classes{', missing' if target.missing else ''}",
         f"label: {_flow(column=target.name, classes=target.values, **_missing_label(target))}",
     ]
     if image:
