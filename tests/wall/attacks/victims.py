@@ -73,7 +73,7 @@ class Files:
             "git-hook": self.workspace / ".git/hooks/post-commit",
             "pth": self.site / "attack.pth",
             "sitecustomize": self.workspace / "sitecustomize.py",
-            "code": self.workspace / "airlock/attack/attack.py",
+            "code": self.workspace / "stages/attack.py",
             "tmp": Path(f"/tmp/airlock-attack-{mark}"),
             "shared-memory": Path(f"/dev/shm/airlock-attack-{mark}"),
             "home": self.home / ".profile",

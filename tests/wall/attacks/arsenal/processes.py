@@ -79,15 +79,6 @@ def setns_pidfd(config: dict[str, Any]) -> bytes:
     return Path(config["targets"]["raw"]).read_bytes()
 
 
-def first_process(config: dict[str, Any]) -> bytes:
-    """Process 1: the machine's, or the one that raised the walls and knows all paths."""
-    for name in ("environ", "maps", "mem"):
-        with open(f"/proc/1/{name}", "rb", buffering=0) as file:
-            if name != "mem":
-                file.read(1)
-    return b"got in"
-
-
 def inherited_descriptor(config: dict[str, Any]) -> bytes:
     """Whatever was left open when the stage was started."""
     found = b""
@@ -103,6 +94,6 @@ def inherited_descriptor(config: dict[str, Any]) -> bytes:
 
 ATTACKS = [
     root, working_folder, descriptor, environment, command_line, memory_file, ptrace, process_vm_readv, pidfd_getfd, setns, setns_pidfd,
-    inherited_descriptor, first_process,
+    inherited_descriptor,
 ]  # fmt: skip
-PRIVILEGED = [setns, setns_pidfd, first_process]
+PRIVILEGED = [setns, setns_pidfd]
