@@ -238,6 +238,7 @@ def attack_law(epsilon: float = 1.0, trials: int = 200_000) -> list[dict[str, An
         findings = [attack.attack(target, trials=trials, **settings).to_json() for target in targets]
         found.append(
             {
+                "kind": findings[0]["kind"],
                 "mechanism": "behaviour",
                 "epsilon": epsilon,
                 "unit": unit,

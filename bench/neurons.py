@@ -203,7 +203,7 @@ def attack_all() -> None:
             }
             _add(
                 RESULTS.parent / "neuron-attacks.json",
-                {**about, "findings": [verdict.to_json() for verdict in verdicts]},
+                {**about, "kind": verdicts[0].finding.kind, "findings": [one.to_json() for one in verdicts]},
             )
 
 

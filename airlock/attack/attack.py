@@ -1,4 +1,7 @@
-"""`airlock attack`: what can be attacked in a mechanism, by what noise, and what the findings mean."""
+"""`airlock attack`: what can be checked in a mechanism's accounting, by what noise, and what the findings of all attacks mean.
+
+The attack on the release itself is in attack/end_to_end.py, and behind the wall in stages/attack.py.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,11 @@ from airlock.errors import InputError, ParamsError
 from airlock.params import Params, check
 from airlock.privacy import events
 from airlock.privacy.plan import Facts
-from airlock.records.schema import Schema
 
 # More draws than this a run and the release's own generator would take minutes where NumPy's takes one.
 OWN_DRAWS = 64
+STAGES = ("relevance", "evaluation")
+"""Releases besides the mechanism's own, which may be named in its place."""
 LIKE = {
     name: Facts(name, True, "image", records, 0, shape, tuple("0123456789"), schema="", fingerprint="")
     for name, records, shape in (
@@ -41,21 +45,9 @@ class Verdict:
     finding: Finding
 
     @property
-    def over_claim(self) -> bool:
-        return self.target.claimed is not None and self.finding.epsilon > self.target.claimed
-
-    @property
-    def over_proof(self) -> bool:
-        return self.finding.best > self.target.proven
-
-    @property
     def word(self) -> str:
         """The verdict in a few words."""
-        if self.over_proof:
-            return "refutes the proof"
-        if self.over_claim:
-            return "refutes the claim"
-        return "nothing is proven" if np.isinf(self.target.proven) else "within the proof"
+        return verdict(self.finding.epsilon, self.finding.best, self.target.claimed, self.target.proven)
 
     def to_json(self) -> dict[str, Any]:
         """For --json and for bench/results; infinity is a word there."""
@@ -68,12 +60,30 @@ class Verdict:
         }
 
 
+def verdict(free: float, best: float, claimed: float | None, proven: float) -> str:
+    """A few words. A refuted proof comes first: whoever reads of a refuted claim must not miss it.
+
+    Args:
+        free: lower bound free of assumptions, which a paper's claim is held against.
+        best: the largest lower bound, which the proof, whose law we know, is held against.
+        claimed, proven: what the paper and the proof say.
+    """
+    if best > proven:
+        return "refutes the proof"
+    if claimed is not None and free > claimed:
+        return "refutes the claim"
+    return "nothing is proven" if np.isinf(proven) else "within the proof"
+
+
 def settle(
     params: Params, name: str | None, *, epsilon: float | None, neighbours: str | None, options: list[str]
 ) -> Params:
     """params.yaml with what the command line changes; another mechanism starts with no options of its own."""
     release = params.release.model_dump()
-    if name and name != release["mechanism"]:
+    if name == "evaluation" and epsilon is not None:
+        evaluate, epsilon = {**params.evaluate.model_dump(), "epsilon": epsilon}, None
+        params = check(Params, {**params.model_dump(), "evaluate": evaluate}, "airlock attack")
+    if name and name not in STAGES and name != release["mechanism"]:
         release |= {"mechanism": name, "options": {}}
     release["options"] = {**release["options"], **dict(_option(one) for one in options)}
     release |= {"epsilon": epsilon} if epsilon is not None else {}
@@ -112,7 +122,7 @@ def targets_of(
     factor: float = 1.0,
     release: Mapping[str, Any] | None = None,
 ) -> list[Target]:
-    """What the mechanism itself names; otherwise the worst case of the event that it is charged for."""
+    """Accounting check: what the mechanism itself names; otherwise the worst case of the event that it is charged for."""
     if hasattr(module, "targets"):
         named: list[Target] = module.targets(params, facts, factor=factor, release=release)
         return named
@@ -151,40 +161,13 @@ def attack(
     sampler: str,
     tick: Callable[[int, int], None],
 ) -> Verdict:
-    """Attack one target."""
+    """Attack one target: a release by right guesses, a law, of which millions of draws are cheap, by rare events."""
     drawn = sampler_of(sampler, target, seed)
+    how = targets.distinguish if target.law.kind == "attack" else targets.measure
     return Verdict(
         target,
-        targets.measure(
-            target.law, drawn, trials=trials, delta=target.delta, confidence=confidence, tick=tick
-        ),
+        how(target.law, drawn, trials=trials, delta=target.delta, confidence=confidence, tick=tick),
     )
-
-
-def given(module: Any, params: Params, schema: Schema, file: Path, *, seed: int, runs: int) -> Target:
-    """The release itself on the records of a file that follows the data set's schema; the last record is the one in question."""
-    from airlock.records.encoding import encode, encoded_shape
-    from airlock.records.tables import open_table
-
-    parts = [
-        encode(batch, schema)
-        for batch in open_table(file, header=schema.header).batches([*schema.sources, schema.label.column])
-    ]
-    records, labels = np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts])
-    shape, names = tuple(encoded_shape(schema)), tuple(str(name) for name in schema.label.classes)
-    facts = Facts(
-        "attack",
-        True,
-        schema.kind,
-        len(labels),
-        0,
-        shape,
-        names,
-        schema="",
-        fingerprint="",
-        features=schema.features,
-    )
-    return black_box(module, params, facts, records, labels, seed=seed, runs=runs)
 
 
 def black_box(
@@ -192,7 +175,7 @@ def black_box(
 ) -> Target:
     """The mechanism itself, run again and again on given records and on the same records with the last one null.
 
-    The score is learned (privacy/distinguishers.py). Every run has a key of its own, derived from the seed.
+    The score is learned (attack/distinguishers.py). Every run has a key of its own, derived from the seed.
     """
     from airlock.attack import distinguishers
     from airlock.records.encoding import Encoded, pack
@@ -214,7 +197,7 @@ def black_box(
         for _ in range(count):
             calls[0] += 1
             key = hashlib.sha256(f"airlock attack {seed} {calls[0]}".encode()).digest()
-            tensors, _ = module.make(params, facts, InMemory(batches[present]), key=key, release_id="attack")
+            tensors, _ = make(module, params, facts, InMemory(batches[present]), key)
             rows.append(
                 np.concatenate(
                     [np.asarray(tensors[name], dtype=np.float64).ravel() for name in sorted(tensors)]
@@ -226,6 +209,12 @@ def black_box(
         observe, runs=runs, name="the release itself", pair="given records, the last one present or null"
     )
     return Target(law, plan.claimed.epsilon if plan.claimed else None, plan.proven.epsilon, plan.proven.delta)
+
+
+def make(module: Any, params: Params, facts: Facts, reader: Any, key: bytes) -> tuple[Any, Any]:
+    """A mechanism's tensors and details, from a reader of any kind."""
+    made: tuple[Any, Any] = module.make(params, facts, reader, key=key, release_id="attack")
+    return made
 
 
 class InMemory:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from airlock.attack.targets import Family, shift_between
-from airlock.privacy import accounting, events, gaussian
+from airlock.privacy import accounting, events
 from airlock.privacy.guarantees import Neighbours
 
 if TYPE_CHECKING:
@@ -27,8 +27,14 @@ LARGEST = 2.0**7
 
 def of_shift(present: float, absent: float, delta: float) -> float:
     """Gaussians that differ in their means only (Dong, Roth and Su 2019, arXiv 1905.02383, Corollary 2.13)."""
-    mu = float(shift_between(present, absent))
-    return gaussian.epsilon_at(mu, delta) if mu > 0 else 0.0
+    return of_mu(float(shift_between(present, absent)), delta)
+
+
+def of_mu(mu: float, delta: float) -> float:
+    """Epsilon, from below, of a Gaussian shift mu."""
+    if mu <= 0:
+        return 0.0
+    return accounting.least_epsilon(events.from_json({"kind": "gaussian", "noise_multiplier": 1 / mu}), delta)
 
 
 def of_event(event: DpEvent, neighbours: Neighbours) -> Family:
@@ -37,7 +43,10 @@ def of_event(event: DpEvent, neighbours: Neighbours) -> Family:
 
 
 def _refuted(event: DpEvent, neighbours: Neighbours, present: float, absent: float, delta: float) -> float:
-    """Epsilon of the least noise, to one part in a hundred, that does not explain the point."""
+    """Epsilon of the least noise, to one part in a hundred, that does not explain the point.
+
+    What the point refutes is judged by a power from above, what the refuted noise costs by an epsilon from below.
+    """
 
     def explains(factor: float) -> bool:
         return power(events.scale(event, factor), absent, neighbours=neighbours) >= present
@@ -47,12 +56,14 @@ def _refuted(event: DpEvent, neighbours: Neighbours, present: float, absent: flo
     low, high = 1.0, 1.0
     while explains(high) and high < LARGEST:
         low, high = high, 2 * high
+    if explains(high):
+        return 0.0
     while not explains(low) and low > 1 / LARGEST:
         low, high = low / 2, low
     while high > CLOSE * low:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if explains(middle) else (low, middle)
-    return accounting.epsilon(events.scale(event, high), delta, neighbours=neighbours)
+    return accounting.least_epsilon(events.scale(event, high), delta, neighbours=neighbours)
 
 
 def power(event: DpEvent, false_alarms: float, *, neighbours: Neighbours = "zero-out") -> float:

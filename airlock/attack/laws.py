@@ -50,6 +50,7 @@ def gaussian_sums(multipliers: Sequence[float], *, name: str = "noisy sums", fac
         score,
         draws=len(scales),
         family=families.of_shift,
+        kind="accounting check",
     )
 
 
@@ -148,7 +149,15 @@ def of_event(event: DpEvent, *, name: str, neighbours: Neighbours = "zero-out", 
     other = "a null record" if neighbours == "zero-out" else "its opposite"
     pair = f"a record at its sensitivity bound in every query, or {other}"
     draws = sum(count for _, count in parts)
-    return Law(name, pair, score, draws=draws, together=4096, family=families.of_event(event, neighbours))
+    return Law(
+        name,
+        pair,
+        score,
+        draws=draws,
+        together=4096,
+        family=families.of_event(event, neighbours),
+        kind="accounting check",
+    )
 
 
 def _loss(

@@ -1,4 +1,4 @@
-"""`airlock attack`: a lower bound on epsilon, measured."""
+"""`airlock attack`: a lower bound on epsilon, measured on the release itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 def command(
     name: str = typer.Argument(
-        None, metavar="[MECHANISM]", help="A mechanism; by default what params.yaml names."
+        None,
+        metavar="[MECHANISM]",
+        help="A mechanism, relevance or evaluation; by default the mechanism that params.yaml names.",
     ),
     epsilon: float = typer.Option(None, "--epsilon", help="Instead of release.epsilon."),
     neighbours: str = typer.Option(
@@ -24,33 +26,47 @@ def command(
     option: list[str] = typer.Option(
         [], "--option", help="KEY=VALUE of release.options; may be given more than once."
     ),
+    accounting: bool = typer.Option(
+        False,
+        "--accounting",
+        help="Accounting check instead: draw the priced noise alone. It would not notice a wrong sensitivity.",
+    ),
     like: str = typer.Option(
-        "auto", "--like", help="Shape of the records: sealed (data/sealed), mnist, usps, cifar10, or auto."
+        "auto",
+        "--like",
+        help="For --accounting, shape of the records: sealed (data/sealed), mnist, usps, cifar10, or auto.",
     ),
     trials: int = typer.Option(
         None,
         "--trials",
         min=100,
-        help="Runs a side, to choose and again to count: 200000, or 500 with --records.",
+        help="Counted runs a side: 1000 releases, or 200000 draws with --accounting.",
     ),
     confidence: float = typer.Option(
         0.99, "--confidence", min=0.5, max=0.999999, help="That all bounds of this attack hold together."
     ),
     seed: int = typer.Option(0, "--seed", help="The same seed gives the same finding."),
     noise_factor: float = typer.Option(
-        1.0, "--noise-factor", min=1e-6, help="Attack a faulty copy: 0.5 is half the noise."
+        1.0,
+        "--noise-factor",
+        min=1e-6,
+        help="With --accounting or --canaries: attack a faulty copy; 0.5 is half the noise.",
     ),
     sampler: str = typer.Option(
-        "auto", "--sampler", help="airlock (the release's own generator), numpy, or auto."
+        "auto", "--sampler", help="With --accounting: airlock (the release's own generator), numpy, or auto."
     ),
     release: Path = typer.Option(
-        None, "--release", help="A release folder, for the shares that AdLM gave each feature."
+        None,
+        "--release",
+        help="With --accounting: a release folder, for the shares that AdLM gave each feature.",
     ),
     records: Path = typer.Option(
-        None, "--records", help="Run the release itself on these records, with the last one and without it."
+        None,
+        "--records",
+        help="Attack on these records, with the last one and without it, instead of a search.",
     ),
     canaries: int = typer.Option(
-        0, "--canaries", min=0, help="Audit one release and training with so many canaries instead."
+        0, "--canaries", min=0, help="Audit one release with so many canaries instead."
     ),
     save: Path = typer.Option(
         None, "--save", help="Add the findings to this JSON file, for `airlock compare`."
@@ -59,21 +75,27 @@ def command(
 ) -> None:
     """Attack a mechanism and say how large epsilon is at least. Exit 1 if a claim or a proof is refuted.
 
-    Example: airlock attack ilm --epsilon 1.5 --option preset=paper-literal --option sensitivity=pooled-map --like mnist
+    Example: airlock attack coefficients --epsilon 1 --trials 2000
     """
     import json
 
     from airlock.attack import attack
+    from airlock.errors import InputError
     from airlock.params import load_params
 
     workspace = Path.cwd()
     params = attack.settle(
         load_params(workspace / "params.yaml"), name, epsilon=epsilon, neighbours=neighbours, options=option
     )
-    trials = trials or (500 if records else 200_000)
+    if noise_factor != 1.0 and not (accounting or canaries):
+        raise InputError("--noise-factor changes the drawn noise: give --accounting or --canaries with it")
+    trials = trials or (200_000 if accounting else 1000)
+    what = name if name in attack.STAGES else "release"
     schema = workspace / f"data/schemas/{params.dataset}.yaml"
     asked: dict[str, Any] = {
-        "facts": None if records else asdict(attack.facts_of(workspace, like)),
+        "what": what,
+        "accounting": accounting,
+        "facts": asdict(attack.facts_of(workspace, like)) if accounting else None,
         "canaries": canaries,
         "trials": trials,
         "confidence": confidence,
@@ -87,8 +109,9 @@ def command(
     reads = [*([schema] if records else []), *(path.resolve() for path in (release, records) if path)]
     rows = _ask(params, asked, reads, workspace, silent=as_json)
     document = {
-        "mechanism": params.release.mechanism,
-        "epsilon": params.release.epsilon,
+        "kind": rows[0]["kind"],
+        "mechanism": params.release.mechanism if what == "release" else what,
+        "epsilon": params.evaluate.epsilon if what == "evaluation" else params.release.epsilon,
         "neighbours": params.release.neighbours,
         "options": params.release.options,
         "noise_factor": noise_factor,
@@ -99,10 +122,7 @@ def command(
     if as_json:
         typer.echo(json.dumps(document, indent=1))
     elif canaries:
-        guessed = (
-            f"{rows[0]['right']} of {rows[0]['guesses']} guesses right, proven {float(rows[0]['proven']):.3g}"
-        )
-        typer.echo(f"canaries in one training run: epsilon is at least {rows[0]['epsilon']:.3g} ({guessed})")
+        _print_canaries(rows)
     else:
         _print(rows)
     if any(row["verdict"].startswith("refutes") for row in rows):
@@ -148,6 +168,8 @@ def _print(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         by_law = row.get("by_law")
         law = "" if by_law is None else f", {by_law:.3g} if the form of its noise is taken for granted"
+        if row.get("reached") is not None:
+            law += f", {row['reached']:.3g} if its size is too"
         claimed = "" if row["claimed"] is None else f"claimed {row['claimed']:.3g}, "
         proven = "nothing is proven" if row["proven"] == "infinity" else f"proven {row['proven']:.3g}"
         console.print(f"[bold]{row['law']}[/bold]: {row['pair']}")
@@ -159,17 +181,29 @@ def _print(rows: list[dict[str, Any]]) -> None:
             f"{row['verdict']}"
         )
     console.print(
-        f"Confidence {rows[0]['confidence']:.6g} for each bound, seed {rows[0]['seed']}; "
-        f"thresholds were chosen on as many other runs."
+        f"{rows[0]['kind'].capitalize()}. Confidence {rows[0]['confidence']:.6g} for each bound, seed {rows[0]['seed']}; "
+        f"what had to be chosen was chosen on other runs."
     )
 
 
+def _print_canaries(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        proven = "nothing is proven" if row["proven"] == "infinity" else f"proven {row['proven']:.3g}"
+        by_law = "" if row["by_law"] is None else f", {row['by_law']:.3g} by the proven trade-off curve"
+        typer.echo(
+            f"{row['law']}: epsilon is at least {row['epsilon']:.3g}{by_law} "
+            f"({row['right']} of {row['guesses']} guesses right); {proven}, {row['verdict']}"
+        )
+
+
 def _add(path: Path, document: dict[str, Any]) -> None:
-    """One entry for each mechanism, epsilon, options and noise; a newer finding takes an older one's place."""
+    """One entry for each kind, mechanism, epsilon, options and noise; a newer finding takes an older one's place."""
     import json
 
-    kept = json.loads(path.read_text())["attacks"] if path.exists() else []
-    identity = ("mechanism", "epsilon", "neighbours", "options", "noise_factor")
+    from airlock.compare.comparison import with_kind
+
+    kept = [with_kind(one) for one in json.loads(path.read_text())["attacks"]] if path.exists() else []
+    identity = ("kind", "mechanism", "epsilon", "neighbours", "options", "noise_factor")
     kept = [one for one in kept if [one[key] for key in identity] != [document[key] for key in identity]]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"attacks": [*kept, document]}, indent=1, sort_keys=True) + "\n")

@@ -21,17 +21,17 @@ def command(
     save: Path = typer.Option(
         None,
         "--save",
-        help="Write rows and attacks as JSON (stages/open/report/published.json, for the report page).",
+        help="Write rows as CSV (stages/open/report/published.csv, for the report page), and attacks.csv beside it.",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Show claimed, proven and attacked epsilon and accuracy of every mechanism, from results.
 
-    Example: airlock compare --markdown docs/papers.md --save stages/open/report/published.json
+    Example: airlock compare --markdown docs/papers.md --save stages/open/report/published.csv
     """
     import json
 
-    from airlock.compare import comparison, papers
+    from airlock.compare import comparison, papers, published
     from airlock.errors import InputError
 
     rows = [
@@ -45,8 +45,7 @@ def command(
         papers.draw_all(rows, markdown.with_suffix(""))
         markdown.write_text(papers.page(rows, markdown.stem))
     if save:
-        document = {"rows": [row.to_json() for row in rows], "attacks": comparison.load_attacks(results)}
-        save.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+        published.write(save, rows, comparison.load_attacks(results))
     if as_json:
         typer.echo(json.dumps([row.to_json() for row in rows], indent=1))
     elif not markdown and not save:

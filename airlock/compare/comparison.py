@@ -2,7 +2,7 @@
 
 A file of runs is a list of rows (or {"runs": rows}); {"attacks": [...]} is what `airlock attack --save` writes. An attack belongs to every
 run of the same mechanism and epsilon that has all the options which were attacked. airlock/compare/papers.py lays the table out as a page,
-and stages/open/report/published.json carries it to the report stage, which may not see bench/results.
+and airlock/compare/published.py carries it to the report stage, which may not see bench/results.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from typing import Any
 from airlock.errors import InputError
 
 HEADINGS = (
-    "data set", "mechanism", "reading", "neighbours", "passes", "claimed", "proven, pure", "proven", "delta", "attacked", "accuracy",
+    "data set", "mechanism", "reading", "neighbours", "passes", "claimed", "proven, pure", "proven", "delta", "attacked",
+    "accounting check", "accuracy",
     "paper's accuracy", "error", "paper's error", "records", "epochs", "seconds",
 )  # fmt: skip
 Findings = list[Mapping[str, Any]]
+Bounds = tuple[float | None, float | None, float | None]
+ATTACK, CHECK = ("attack", "simulated attack", "canaries"), "accounting check"
+"""Kinds of findings (attack/targets.py): those of which a release or a mechanism was attacked, and the one that checks accounting alone."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,9 @@ class Row:
 
     Attributes:
         epsilon: what was asked for.
-        attacked: lower bound free of assumptions; attacked_by_law takes the form of the noise, but not its size, for granted.
+        attacked: lower bound of attacks, free of assumptions; attacked_by_law takes the form of the noise, but not its size,
+            for granted, and reached its size too: the distance between exact sums.
+        checked, checked_by_law: the same of the accounting check, which draws the priced noise and does not run the release.
         error: of autoencoders, the mean over test records of the squared error summed over pixels in [0, 1].
         simulated: the data set was made up by a program.
     """
@@ -46,6 +52,9 @@ class Row:
     delta: float | None = None
     attacked: float | None = None
     attacked_by_law: float | None = None
+    reached: float | None = None
+    checked: float | None = None
+    checked_by_law: float | None = None
     accuracy: float | None = None
     paper_accuracy: float | None = None
     error: float | None = None
@@ -77,7 +86,8 @@ class Row:
             _text(self.proven_pure),
             _text(self.proven),
             _text(self.delta),
-            self._bound(),
+            _bound(self.attacked, self.attacked_by_law, self.reached),
+            _bound(self.checked, self.checked_by_law),
             _percent(self.accuracy),
             _percent(self.paper_accuracy),
             _text(self.error),
@@ -86,10 +96,6 @@ class Row:
             _text(self.epochs, "g"),
             _text(self.seconds, ".0f"),
         ]
-
-    def _bound(self) -> str:
-        by_law = f"; by law {self.attacked_by_law:.3g}" if self.attacked_by_law is not None else ""
-        return "-" if self.attacked is None else f"≥ {self.attacked:.3g}{by_law}"
 
     def to_json(self) -> dict[str, Any]:
         """As JSON; infinity is a word."""
@@ -126,8 +132,8 @@ def load(folder: Path) -> list[Row]:
 
 def load_attacks(folder: Path) -> Findings:
     """The findings of all attacks in a results folder, without what nobody compares."""
-    kept = ("mechanism", "epsilon", "options", "noise_factor")
-    bounds = ("law", "epsilon", "by_law", "confidence")
+    kept = ("kind", "mechanism", "epsilon", "neighbours", "unit", "options", "noise_factor")
+    bounds = ("kind", "law", "epsilon", "by_law", "reached", "proven", "confidence")
     return [
         {
             **{key: one[key] for key in kept if key in one},
@@ -135,6 +141,26 @@ def load_attacks(folder: Path) -> Findings:
         }
         for one in _attacks(_documents(folder))
     ]
+
+
+def with_kind(one: Mapping[str, Any]) -> dict[str, Any]:
+    """A saved attack with the kind of each finding, which those saved before there were kinds do not say."""
+    findings = [
+        {**found, "kind": found.get("kind") or _kind(found.get("law", ""))} for found in one["findings"]
+    ]
+    return {
+        **one,
+        "kind": one.get("kind") or (findings[0]["kind"] if findings else CHECK),
+        "findings": findings,
+    }
+
+
+def _kind(law: str) -> str:
+    if law.startswith("canaries"):
+        return "canaries"
+    if law == "the release itself":
+        return "attack"
+    return CHECK if law in ("", "all noisy sums", "all steps") else "simulated attack"
 
 
 def _documents(folder: Path) -> list[Any]:
@@ -149,7 +175,10 @@ def _documents(folder: Path) -> list[Any]:
 
 def _attacks(documents: list[Any]) -> Findings:
     return [
-        one for document in documents if isinstance(document, dict) for one in document.get("attacks", [])
+        with_kind(one)
+        for document in documents
+        if isinstance(document, dict)
+        for one in document.get("attacks", [])
     ]
 
 
@@ -164,7 +193,8 @@ def _runs(document: Any) -> Iterable[Mapping[str, Any]]:
 
 
 def _row(run: Mapping[str, Any], found: Findings) -> Row:
-    free, by_law = attacked(run, found)
+    free, by_law, reached = attacked(run, found)
+    checked, checked_by_law, _ = attacked(run, found, kinds=(CHECK,))
     # The pure epsilon of Gaussian noise is infinite; a run that does not say has that kind.
     return Row(
         dataset=run["dataset"],
@@ -179,6 +209,9 @@ def _row(run: Mapping[str, Any], found: Findings) -> Row:
         delta=run.get("delta"),
         attacked=free,
         attacked_by_law=by_law,
+        reached=reached,
+        checked=checked,
+        checked_by_law=checked_by_law,
         accuracy=run.get("accuracy", run.get("accuracy_mean")),
         paper_accuracy=run.get("paper_accuracy"),
         error=run.get("error", run.get("mean_squared_error")),
@@ -191,10 +224,12 @@ def _row(run: Mapping[str, Any], found: Findings) -> Row:
     )
 
 
-def attacked(run: Mapping[str, Any], found: Findings) -> tuple[float | None, float | None]:
+def attacked(
+    run: Mapping[str, Any], found: Iterable[Mapping[str, Any]], kinds: tuple[str, ...] = ATTACK
+) -> Bounds:
     """The largest lower bounds that attacks on this mechanism, with its own noise, reached; None if nobody attacked it.
 
-    The first is free of assumptions; the second, where there is one, takes the form of the law for granted.
+    The first is free of assumptions; the second, where there is one, takes the form of the law for granted; the third its size too.
     """
     options = run.get("options") or {}
     findings = [
@@ -206,13 +241,23 @@ def attacked(run: Mapping[str, Any], found: Findings) -> tuple[float | None, flo
         if one.get("unit", "record") == run.get("unit", "record")
         if all(options.get(name) == value for name, value in one.get("options", {}).items())
         for finding in one["findings"]
+        if finding.get("kind", CHECK) in kinds
     ]
-    by_law = [float(finding["by_law"]) for finding in findings if finding.get("by_law") is not None]
-    return max((float(finding["epsilon"]) for finding in findings), default=None), max(by_law, default=None)
+    free, by_law, reached = (
+        max((float(one[name]) for one in findings if one.get(name) is not None), default=None)
+        for name in ("epsilon", "by_law", "reached")
+    )
+    return free, by_law, reached
 
 
 def _number(value: Any) -> float | None:
     return None if value is None else math.inf if value == "infinity" else float(value)
+
+
+def _bound(free: float | None, by_law: float | None, reached: float | None = None) -> str:
+    family = f"; by law {by_law:.3g}" if by_law is not None else ""
+    distance = f"; reached {reached:.3g}" if reached is not None else ""
+    return "-" if free is None else f"≥ {free:.3g}{family}{distance}"
 
 
 def _text(value: float | None, form: str = ".3g") -> str:

@@ -82,6 +82,27 @@ def delta_of(event: DpEvent, epsilon: float, *, neighbours: Neighbours = "zero-o
     return min(1.0, (max(0.0, computed) + rounding_of(others.total())) / _USABLE)
 
 
+def least_epsilon(event: DpEvent, delta: float, *, neighbours: Neighbours = "zero-out") -> float:
+    """An epsilon that `event` has at least at `delta`: for attacks, where `epsilon`, a bound from above, would prove too much.
+
+    Losses are rounded down here. That costs a grid step for each step of the history, so the grid is finer the longer it is.
+    """
+    parts = vocabulary.leaves(event)
+    if non_private(parts):
+        return math.inf if delta < 1 else 0.0
+    mu, others = _split(parts)
+    if not others:
+        # The formula and the root are rounded up, by far less than this.
+        return gaussian.epsilon_at(mu, min(1.0, delta * (1 + 2.0**-20))) * (1 - 2.0**-20)
+    pure, rest = set_apart(parts)
+    if pure > LARGEST_PURE:
+        return least_epsilon(vocabulary.repeat(rest), delta, neighbours=neighbours)
+    if delta + rounding_of(others.total()) >= 1:
+        return 0.0
+    optimistic = _optimistic_loss(mu, tuple(sorted(others.items(), key=repr)), neighbours)
+    return max(0.0, float(optimistic.get_epsilon_for_delta(delta + rounding_of(others.total()))))
+
+
 def total_epsilon(events: Iterable[DpEvent], delta: float, *, neighbours: Neighbours = "zero-out") -> float:
     """Epsilon of a whole history, composed (adaptively) from its events."""
     return epsilon(vocabulary.compose(events), delta, neighbours=neighbours)
@@ -177,14 +198,32 @@ def losses_of(mass: Any) -> tuple[Any, Any, float]:
 @lru_cache(maxsize=16)
 def _cached_loss(mu: float, others: tuple[tuple[DpEvent, int], ...], neighbours: Neighbours) -> Any:
     """The privacy loss distribution of a history, discretised to the pessimistic side (connect-the-dots, Doroshenko et al. 2022)."""
+    return _composed_loss(mu, others, neighbours, {"value_discretization_interval": _interval_of(mu, others)})
+
+
+@lru_cache(maxsize=4)
+def _optimistic_loss(mu: float, others: tuple[tuple[DpEvent, int], ...], neighbours: Neighbours) -> Any:
+    """The same, discretised to the optimistic side."""
+    usual, steps = _interval_of(mu, others), sum(count for _, count in others)
+    grid = {"value_discretization_interval": max(min(usual, 0.005 / steps), usual / 50, 1e-5)}
+    # Connecting the dots is pessimistic by its nature.
+    return _composed_loss(mu, others, neighbours, grid | {"pessimistic_estimate": False}, use_connect_dots=False)
+
+
+def _interval_of(mu: float, others: tuple[tuple[DpEvent, int], ...]) -> float:
+    return _interval([_losses(part) for part, _ in others] + [(mu, mu**2 / 2 + 10 * mu)] * (mu > 0))
+
+
+def _composed_loss(
+    mu: float,
+    others: tuple[tuple[DpEvent, int], ...],
+    neighbours: Neighbours,
+    grid: dict[str, float],
+    **how: Any,
+) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as distributions
 
-    grid = {
-        "value_discretization_interval": _interval(
-            [_losses(part) for part, _ in others] + [(mu, mu**2 / 2 + 10 * mu)] * (mu > 0)
-        )
-    }
-    total = distributions.identity(**grid)
+    total, grid = distributions.identity(**grid), grid | how
     if mu > 0:
         total = total.compose(distributions.from_gaussian_mechanism(math.nextafter(1 / mu, 0.0), **grid))
     for part, count in others:

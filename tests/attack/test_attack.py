@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from airlock import cli
 from airlock.attack import attack
 from airlock.errors import InputError, ParamsError
 from airlock.params import Params, load_params
+from tests.conftest import Workspace
 from tests.support import attacks
 from tests.support.comparison import MNIST, facts, params
 
@@ -65,26 +65,32 @@ def test_missing_sealed_records_are_one_clear_line(tmp_path: Path) -> None:
         attack.facts_of(tmp_path, "imagenet")
 
 
-def test_command_prints_json_saves_and_tells_by_its_exit_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
-    if not cli.app.registered_commands:
-        cli._register()
-    small = ["--trials", "2000", "--like", "mnist", "--json", "--save", "found.json"]
-    fine = CliRunner().invoke(cli.app, ["attack", "coefficients", *small])
-    bad = CliRunner().invoke(
-        cli.app, ["attack", "ilm", "--epsilon", "1.5", "--option", "preset=authors-code", *small]
+def test_command_prints_json_saves_and_tells_by_its_exit_code(workspace: Workspace) -> None:
+    """Behind the wall, in a real workspace: the mechanisms are code that an analyst can edit."""
+    small = ["--accounting", "--trials", "2000", "--like", "mnist", "--json", "--save", "found.json"]
+
+    def asked(*arguments: str) -> Any:
+        return workspace.run("airlock", "attack", *arguments, check=False)
+
+    fine, again = (asked("coefficients", *small) for _ in range(2))
+    bad = asked("ilm", "--epsilon", "1.5", "--option", "preset=authors-code", *small)
+    real = asked("coefficients", "--epsilon", "3", "--trials", "100", *small[-3:])
+    assert (fine.returncode, bad.returncode, real.returncode) == (0, 1, 0), (
+        fine.stderr + bad.stderr + real.stderr
     )
-    again = CliRunner().invoke(cli.app, ["attack", "coefficients", *small])
-    assert (fine.exit_code, bad.exit_code) == (0, 1)
     assert json.loads(fine.stdout) == json.loads(again.stdout)
     assert json.loads(bad.stdout)["findings"][0]["verdict"] == "refutes the claim"
-    saved = json.loads((tmp_path / "found.json").read_text())["attacks"]
-    assert sorted(one["mechanism"] for one in saved) == ["coefficients", "ilm"]
-    plain = CliRunner().invoke(cli.app, ["attack", "coefficients", *small[:4]])
+    saved = json.loads((workspace.root / "found.json").read_text())["attacks"]
+    assert sorted((one["mechanism"], one["kind"]) for one in saved) == [
+        ("coefficients", "accounting check"),
+        ("coefficients", "attack"),
+        ("ilm", "simulated attack"),
+    ]
+    plain = asked("coefficients", *small[:5])
     assert "within the proof" in plain.stdout
+    assert "Accounting check." in plain.stdout
+    wrong = asked("coefficients", "--noise-factor", "0.5")
+    assert (wrong.returncode, "--accounting" in wrong.stderr) == (2, True)
 
 
 def test_the_release_itself_is_attacked_by_a_learned_score() -> None:
@@ -107,23 +113,26 @@ def test_given_records_follow_the_schema(tmp_path: Path) -> None:
     from sklearn.datasets import load_breast_cancer
 
     from airlock.records.schema import load_schema
+    from stages.attack import _given
 
-    schema, wdbc = load_schema(ROOT / "data/schemas/wdbc.yaml"), load_breast_cancer()
+    path = ROOT / "data/schemas/wdbc.yaml"
+    schema, wdbc = load_schema(path), load_breast_cancer()
     lines = [",".join([*(column.name for column in schema.columns), schema.label.column])]
     lines += [
         ",".join([*map(str, wdbc.data[row]), list(schema.label.classes)[wdbc.target[row]]])
         for row in range(5)
     ]
     (tmp_path / "five.csv").write_text("\n".join(lines) + "\n")
-    target = attacks.given_records(params("coefficients"), ROOT, tmp_path / "five.csv", seed=0, runs=3)
-    assert target.proven <= 1.0
-    assert target.law.draws > 900
+    about, pair = _given(Params(), path, tmp_path / "five.csv")
+    assert (about.n, about.shape) == (5, (30,))
+    assert np.array_equal(pair.present.x[:4], pair.absent.x[:4])
+    assert (pair.present.y[4] >= 0, pair.absent.y[4]) == (True, -1)
 
 
 def test_canaries_stay_below_the_proof_and_see_missing_noise() -> None:
     asked = params("dp-sgd", epochs=5, batch=100, learning_rate=2.0)
-    sound = attacks.audit_canaries(asked, canaries=500, seed=0, confidence=0.95)
-    faulty = attacks.audit_canaries(asked, canaries=500, seed=0, confidence=0.95, factor=0.01)
+    (sound,) = attacks.audit_canaries(asked, canaries=500, seed=0, confidence=0.95)
+    (faulty,) = attacks.audit_canaries(asked, canaries=500, seed=0, confidence=0.95, factor=0.01)
     assert sound["epsilon"] <= sound["proven"] <= 1.0
     assert sound["verdict"] == "within the proof"
     assert faulty["verdict"] == "refutes the proof"
@@ -137,8 +146,27 @@ def test_canaries_audit_a_release_and_the_training_from_it() -> None:
         for factor in (1, 1, 0.01)
     )
     assert sound == again
-    assert sound["epsilon"] <= sound["proven"] <= 0.3
-    assert (sound["verdict"], faulty["verdict"]) == ("within the proof", "refutes the proof")
+    for row in sound:
+        assert max(row["epsilon"], row["by_law"]) <= row["proven"] <= 0.3
+    assert {row["verdict"] for row in sound} == {"within the proof"}
+    assert {row["verdict"] for row in faulty} == {"refutes the proof"}
+
+
+def test_released_sums_say_more_of_canaries_than_a_model_does() -> None:
+    by_loss, by_filter = attacks.audit_canaries(
+        params("coefficients", epsilon=4.0), canaries=600, seed=0, confidence=0.95
+    )
+    assert by_filter["right"] > by_loss["right"]
+    assert by_loss["by_law"] < by_filter["by_law"] <= by_filter["proven"]
+    # The proven trade-off curve says more than epsilon and delta do (Mahloujifar, Melis and Chaudhuri 2024).
+    assert by_filter["epsilon"] < by_filter["by_law"]
+
+
+def test_a_refuted_proof_is_never_called_a_refuted_claim() -> None:
+    assert attack.verdict(2.0, 2.0, 0.5, 1.0) == "refutes the proof"
+    assert attack.verdict(0.8, 0.8, 0.5, 1.0) == "refutes the claim"
+    assert attack.verdict(0.3, 2.0, 0.5, 1.0) == "refutes the proof"
+    assert attack.verdict(0.8, 0.8, None, float("inf")) == "nothing is proven"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +177,7 @@ def test_canaries_audit_networks_trained_on_perturbed_records(
 ) -> None:
     asked = params(mechanism, epsilon=2.0, **options)
     asked = asked.model_copy(update={"train": asked.train.model_copy(update={"epochs": 2})})
-    found = attacks.audit_canaries(asked, canaries=100, seed=0, confidence=0.95)
+    (found,) = attacks.audit_canaries(asked, canaries=100, seed=0, confidence=0.95)
     assert 0 <= found["epsilon"] <= 2.0
     assert found["verdict"] == ("within the proof" if mechanism == "ilm" else "nothing is proven")
     assert json.dumps(found, allow_nan=False)

@@ -139,6 +139,25 @@ def test_a_family_never_says_more_than_the_noise_that_was_drawn() -> None:
     assert bound(0.05, 0.05, 1e-5) == 0
 
 
+def test_a_lower_bound_is_never_a_price_from_above() -> None:
+    """The least epsilon lies below the proven one, near it, and below the exact one where that is known."""
+    steps = dp_event.SelfComposedDpEvent(
+        dp_event.PoissonSampledDpEvent(0.0167, dp_event.GaussianDpEvent(1.5)), 180
+    )
+    for event in (steps, dp_event.LaplaceDpEvent(0.5), dp_event.GaussianDpEvent(2.0)):
+        least, proven = (ask(event, 1e-5) for ask in (accounting.least_epsilon, accounting.epsilon))
+        assert 0.97 * proven < least < proven
+    # A Gaussian of mu 1/2 has exactly this delta at epsilon 1 (Balle and Wang 2018).
+    exact = stats.norm.cdf(0.25 - 2.0) - math.e * stats.norm.cdf(-0.25 - 2.0)
+    assert accounting.least_epsilon(dp_event.GaussianDpEvent(2.0), float(exact)) < 1.0
+
+
+def test_a_point_that_much_noise_explains_refutes_nothing() -> None:
+    """Hits barely above false alarms are explained by any size of noise: the bound is 0, not that of the largest size tried."""
+    event = dp_event.PoissonSampledDpEvent(0.5, dp_event.GaussianDpEvent(1.0))
+    assert families.of_event(event, "zero-out")(0.500001, 0.5, 1e-5) == 0.0
+
+
 def test_adlm_inputs_leak_more_than_claimed() -> None:
     found = targets.measure(inputs(0.5), NumpySampler(0), trials=30_000)
     assert 5 < found.epsilon <= 72
@@ -202,3 +221,32 @@ def test_one_run_audit_holds_for_randomised_response_and_sees_a_leak() -> None:
         passed += canaries.audit(scores, present, guesses=400, delta=0.0).epsilon > epsilon
     assert passed <= 0.05 * 200 + 10
     assert canaries.audit(present.astype(float), present, guesses=400, delta=1e-5).epsilon > 3
+
+
+def test_a_curve_is_refuted_as_seldom_as_the_confidence_allows() -> None:
+    """One-run audits of independent Gaussian mechanisms of shift 1: the bound on the shift stays below 1 and is not far away."""
+    generator = np.random.default_rng(0)
+    shifts = []
+    for _ in range(40):
+        present = generator.random(400) < 0.5
+        scores = present + generator.normal(size=400)
+        shifts.append(canaries.audit(scores, present, guesses=100, delta=1e-5).shift)
+    assert sum(shift > 1 for shift in shifts) <= 4
+    assert np.mean(shifts) > 0.4
+
+
+def test_right_guesses_bound_epsilon_by_both_sides_at_once() -> None:
+    """log((a - delta) / (1 - a)) of randomised response is its epsilon; Clopper-Pearson comes near it from below."""
+    right = math.exp(1.0) / (1 + math.exp(1.0))
+    law = targets.Law(
+        "response",
+        "0 or 1",
+        lambda sampler, runs, present: np.where(sampler.sample(right, (runs,)), present, not present).astype(
+            float
+        ),
+        threshold=0.5,
+        family=families.of_shift,
+    )
+    found = targets.distinguish(law, NumpySampler(0), trials=20_000)
+    assert 0.95 < found.epsilon <= 1.0
+    assert targets.distinguish(law, NumpySampler(1), trials=100, delta=0.5).epsilon == 0.0

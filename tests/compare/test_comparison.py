@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from airlock import cli
-from airlock.compare import comparison, papers
+from airlock.compare import comparison, papers, published
 from airlock.errors import InputError
 
 RUN = {
@@ -34,7 +34,7 @@ def finding(mechanism: str, epsilon: float, bound: float, **more: object) -> dic
         "mechanism": mechanism,
         "epsilon": epsilon,
         "options": {},
-        "findings": [{"epsilon": bound}, {"epsilon": 0.1}],
+        "findings": [{"kind": "attack", "epsilon": bound}, {"kind": "attack", "epsilon": 0.1}],
         **more,
     }
 
@@ -81,7 +81,7 @@ def test_an_autoencoder_has_an_error_in_place_of_an_accuracy(tmp_path: Path) -> 
 def test_page_has_every_row_and_every_reason(results: Path) -> None:
     page = papers.page(comparison.load(results), "papers")
     assert (
-        "| mnist | adlm | preset paper-literal | zero-out | 14 | 0.5 | ∞ | ∞ | 1e-05 | ≥ 7 | 50.00 % | 93.66 % | - | - | 100 | 3 | 7 |"
+        "| mnist | adlm | preset paper-literal | zero-out | 14 | 0.5 | ∞ | ∞ | 1e-05 | ≥ 7 | - | 50.00 % | 93.66 % | - | - | 100 | 3 | 7 |"
         in page
     )
     assert "raw network." in page
@@ -117,7 +117,7 @@ def test_bounds_by_the_law_stand_beside_the_free_ones(tmp_path: Path) -> None:
         "mechanism": "coefficients",
         "epsilon": 1.0,
         "options": {},
-        "findings": [{"epsilon": 0.7, "by_law": 0.95}],
+        "findings": [{"kind": "attack", "epsilon": 0.7, "by_law": 0.95}],
     }
     (tmp_path / "runs.json").write_text(json.dumps([OTHER]))
     (tmp_path / "attacks.json").write_text(json.dumps({"attacks": [found]}))
@@ -159,3 +159,42 @@ def test_the_page_in_docs_is_what_the_results_say() -> None:
     assert all("| " + " | ".join(row.cells()) + " |" in text for row in rows)
     pictures = re.findall(r"\]\((papers/.+?\.svg)\)", text)
     assert pictures and all((page.parent / picture).exists() for picture in pictures)
+
+
+def test_rows_and_attacks_survive_csv(results: Path, tmp_path: Path) -> None:
+    """What the report stage reads is what the comparison has, infinity and nothing included."""
+    rows, attacks = comparison.load(results), comparison.load_attacks(results)
+    published.write(tmp_path / "published.csv", rows, attacks)
+    again = published.read(tmp_path / "published.csv", tmp_path / "attacks.csv")
+    assert list(again.rows) == rows
+    for row in rows:
+        run = {"mechanism": row.mechanism, "epsilon": row.epsilon, "options": {"preset": "paper-literal"}}
+        assert comparison.attacked(run, again.attacks) == comparison.attacked(run, attacks)
+    assert published.read(None, None) == published.Published()
+    (tmp_path / "published.csv").write_text("not,these\n1,2\n")
+    with pytest.raises(InputError, match="airlock compare --save"):
+        published.read(tmp_path / "published.csv", None)
+
+
+def test_an_accounting_check_is_no_attack(tmp_path: Path) -> None:
+    """Findings saved before there were kinds are told apart by their law's name."""
+    about = {"mechanism": "coefficients", "epsilon": 1.0, "options": {}}
+    old = {**about, "findings": [{"law": "all noisy sums", "epsilon": 0.8, "by_law": 0.98}]}
+    new = {
+        **about,
+        "findings": [{"kind": "attack", "law": "the release itself", "epsilon": 0.2, "by_law": 0.7}],
+    }
+    (tmp_path / "runs.json").write_text(json.dumps([OTHER]))
+    (tmp_path / "attacks.json").write_text(json.dumps({"attacks": [old]}))
+    (row,) = comparison.load(tmp_path)
+    assert (row.attacked, row.checked, row.checked_by_law) == (None, 0.8, 0.98)
+    (tmp_path / "attacks.json").write_text(json.dumps({"attacks": [old, new]}))
+    (row,) = comparison.load(tmp_path)
+    assert (row.attacked, row.attacked_by_law, row.checked) == (0.2, 0.7, 0.8)
+
+
+def test_the_published_comparison_is_what_the_results_say() -> None:
+    root = Path(__file__).parents[2]
+    folder = root / "stages/open/report"
+    found = published.read(folder / "published.csv", folder / "attacks.csv")
+    assert list(found.rows) == comparison.load(root / "bench/results"), "run `airlock compare --save` again"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from airlock.attack import attack, canary_audit
 from airlock.attack.targets import Target
 from airlock.params import Params
 from airlock.privacy.plan import Facts
-from airlock.records.schema import load_schema
 from stages.mechanisms import mechanism
 
 
@@ -21,11 +19,6 @@ def black_box(params: Params, facts: Facts, records: Any, labels: Any, **given: 
     return attack.black_box(mechanism(params.release.mechanism), params, facts, records, labels, **given)
 
 
-def given_records(params: Params, workspace: Path, file: Path, **given: Any) -> Target:
-    schema = load_schema(workspace / f"data/schemas/{params.dataset}.yaml")
-    return attack.given(mechanism(params.release.mechanism), params, schema, file, **given)
-
-
-def audit_canaries(params: Params, **given: Any) -> dict[str, Any]:
+def audit_canaries(params: Params, **given: Any) -> list[dict[str, Any]]:
     name = params.release.mechanism
     return canary_audit.run(mechanism(name), mechanism(name, "open"), params, **given)

@@ -24,7 +24,13 @@ from airlock.privacy.plan import Facts, Plan
 from stages.open.report import report
 
 ROOT = Path(__file__).parents[2]
-PROJECT = ("dvc.yaml", "owner/dvc.yaml", "params.yaml", "stages/open/report/published.json")
+PROJECT = (
+    "dvc.yaml",
+    "owner/dvc.yaml",
+    "params.yaml",
+    "stages/open/report/published.csv",
+    "stages/open/report/attacks.csv",
+)
 FACTS = Facts("wdbc", True, "tabular", 455, 114, (30,), ("malignant", "benign"), "5c", "f1")
 EVENT = {"kind": "gaussian", "noise_multiplier": 3.73}
 PROVEN = Guarantee(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from airlock.compare.comparison import HEADINGS, Row, attacked
+from airlock.compare.comparison import ATTACK, CHECK, HEADINGS, Bounds, Row, attacked
 from stages.open.report.findings import Findings
 
 RELEASE = "release"
@@ -16,8 +16,7 @@ def compared(findings: Findings) -> dict[str, Any] | None:
     """Headings and rows, the run's own first; None where there is no release."""
     if RELEASE not in findings.priced:
         return None
-    published = [Row.from_json(row) for row in findings.published.get("rows", [])]
-    others = [row for row in published if row.dataset == findings.params.dataset]
+    others = [row for row in findings.published.rows if row.dataset == findings.params.dataset]
     rows = [
         {"cells": _own(findings, others).cells(), "own": True},
         *({"cells": row.cells(), "own": False} for row in others),
@@ -27,11 +26,7 @@ def compared(findings: Findings) -> dict[str, Any] | None:
 
 def ablated(findings: Findings) -> list[tuple[str, float, str, float]]:
     """Whether relevance helped where it was tried: (data set, epsilon, way to spend that epsilon, accuracy), this data set's if any."""
-    rows = [
-        Row.from_json(row)
-        for row in findings.published.get("rows", [])
-        if row["mechanism"].startswith(ABLATION)
-    ]
+    rows = [row for row in findings.published.rows if row.mechanism.startswith(ABLATION)]
     own = [row for row in rows if row.dataset == findings.params.dataset]
     return [
         (row.place, row.epsilon, row.mechanism.removeprefix(ABLATION), row.accuracy)
@@ -40,10 +35,19 @@ def ablated(findings: Findings) -> list[tuple[str, float, str, float]]:
     ]
 
 
+def attacked_before(findings: Findings, name: str, kinds: tuple[str, ...] = ATTACK) -> Bounds:
+    """What published attacks on the same mechanism at the same epsilon reached, for a release of this run."""
+    made, asked = findings.priced[name], findings.params
+    epsilon = asked.evaluate.epsilon if name == "evaluation" else asked.release.epsilon
+    options = asked.release.options if name == RELEASE else {}
+    run = {"mechanism": made.mechanism, "epsilon": epsilon, "options": options, "unit": made.unit}
+    return attacked(run, findings.published.attacks, kinds)
+
+
 def _own(findings: Findings, others: list[Row]) -> Row:
     made, asked, found = findings.priced[RELEASE], findings.params.release, findings.evaluate
-    run = {"mechanism": made.mechanism, "epsilon": asked.epsilon, "options": asked.options}
-    free, by_law = attacked(run, list(findings.published.get("attacks", [])))
+    free, by_law, reached = attacked_before(findings, RELEASE)
+    checked, checked_by_law, _ = attacked_before(findings, RELEASE, kinds=(CHECK,))
     measured = findings.attacked.get(RELEASE)
     alike = [
         row.paper_accuracy
@@ -64,6 +68,9 @@ def _own(findings: Findings, others: list[Row]) -> Row:
         delta=made.proven.delta,
         attacked=measured.epsilon if measured else free,
         attacked_by_law=None if measured else by_law,
+        reached=None if measured else reached,
+        checked=checked,
+        checked_by_law=checked_by_law,
         accuracy=found.get("accuracy"),
         paper_accuracy=next((accuracy for accuracy in alike if accuracy is not None), None),
         records=(made.details.get("data") or {}).get("n"),

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from airlock.compare.published import Published
+from airlock.compare.published import read as read_published
 from airlock.inside import manifest
 from airlock.inside.digests import sha256_path, walk
 from airlock.inside.manifest import Manifest
@@ -17,7 +19,7 @@ from airlock.inside.room import Room
 from airlock.params import Params
 from airlock.privacy.guarantees import Guarantee
 
-RELEASED = "data/released/"
+RELEASED, CODE = "data/released/", "stages/open/report/"
 IN_TIME = ("relevance", "release", "evaluation", "holdout", "reference")
 # Doors that public records pass unchanged: no privacy is claimed for them, so they are not part of any total.
 PASSED_THROUGH = ("holdout", "reference")
@@ -48,7 +50,7 @@ class Findings:
     picture: str | None
     audit: Sequence[Mapping[str, Any]]
     budget: Mapping[str, Any] | None
-    published: Mapping[str, Any]
+    published: Published
     files: Sequence[File]
 
     @property
@@ -94,7 +96,7 @@ def gather(room: Room) -> Findings:
         picture=room.facts.get("picture"),
         audit=room.facts.get("audit") or [],
         budget=room.facts.get("budget"),
-        published=_read_json(find(room, "stages/open/report/published.json")),
+        published=read_published(find(room, CODE + "published.csv"), find(room, CODE + "attacks.csv")),
         files=list_files(room),
     )
 

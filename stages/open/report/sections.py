@@ -8,9 +8,11 @@ from typing import Any
 
 from markupsafe import Markup
 
+from airlock.compare.comparison import ATTACK, CHECK, Bounds
 from airlock.inside.manifest import Manifest
 from airlock.params import Params
 from stages.open.report.charts import bars, heat_map, line_chart, number
+from stages.open.report.compared import attacked_before
 from stages.open.report.findings import PASSED_THROUGH, Findings
 
 Section = dict[str, Any]
@@ -65,13 +67,28 @@ def privacy(findings: Findings) -> Section:
     return {
         "total": total(priced, findings.params.release.delta),
         "rows": [
-            {"name": name, "made": found, "attacked": findings.attacked.get(name)}
+            {
+                "name": name,
+                "made": found,
+                "attacked": findings.attacked.get(name),
+                "before": _before(findings, name),
+            }
             for name, found in priced.items()
         ],
         "passes": sum(found.passes for found in priced.values()),
         "interactive": any(found.interactive for found in priced.values()),
         "passed": [name for name in PASSED_THROUGH if name in releases and releases[name].applies],
     }
+
+
+def _before(findings: Findings, name: str) -> Section:
+    """The best bounds that published attacks and accounting checks of the same mechanism reached."""
+    attacked, checked = (attacked_before(findings, name, kinds) for kinds in (ATTACK, (CHECK,)))
+    return {"attacked": _best(attacked), "checked": _best(checked)}
+
+
+def _best(bounds: Bounds) -> float | None:
+    return max((bound for bound in bounds if bound is not None), default=None)
 
 
 def total(priced: Mapping[str, Manifest], delta: float) -> Section | None:

@@ -11,10 +11,13 @@ import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from airlock.compare import published
+from airlock.compare.comparison import Row
 from airlock.errors import ReleaseError
 from airlock.inside import manifest
 from airlock.privacy.guarantees import Guarantee
@@ -261,6 +264,40 @@ def test_the_confidence_interval_is_wilson_s() -> None:
     assert (low, high) == pytest.approx((expected.low, expected.high))
 
 
+def publish(inputs: Inputs, rows: list[dict[str, Any]], attacks: list[dict[str, Any]]) -> None:
+    """What `airlock compare --save` would have written."""
+    path = inputs.root / "stages/open/report/published.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    published.write(path, [Row.from_json(row) for row in rows], attacks)
+
+
+@pytest.mark.parametrize("kind", ["attack", "accounting check", None])
+def test_the_page_never_says_that_nothing_was_measured_beside_a_figure(
+    inputs: Inputs, kind: str | None
+) -> None:
+    finding = {"kind": kind, "epsilon": 0.7, "by_law": 0.9}
+    attack = {
+        "mechanism": "coefficients",
+        "epsilon": 1.0,
+        "options": {},
+        "findings": [finding] if kind else [],
+    }
+    publish(inputs, [], [attack])
+    text = words(inputs.page(dataset="wdbc"))
+    assert ("attacked at least 0.9" in text) == (kind == "attack")
+    assert ("accounting check at least 0.9" in text) == (kind == "accounting check")
+    told = [
+        text.count(words)
+        for words in (
+            "No attack on this mechanism at this epsilon is known here",
+            "attacked at least",
+            "Release “",
+        )
+    ]
+    assert told[0] + told[1] == told[2], "one of the two for each release, never both"
+    assert "No attack was run" not in text
+
+
 def test_the_run_is_a_row_of_the_comparison_above_the_published_ones(inputs: Inputs) -> None:
     row = {
         "dataset": "wdbc",
@@ -274,19 +311,23 @@ def test_the_run_is_a_row_of_the_comparison_above_the_published_ones(inputs: Inp
         "mechanism": "coefficients",
         "epsilon": 1.0,
         "options": {},
-        "findings": [{"epsilon": 0.7, "by_law": 0.9}],
+        "findings": [
+            {"kind": "attack", "epsilon": 0.7, "by_law": 0.9},
+            {"kind": "accounting check", "epsilon": 0.8, "by_law": 0.95},
+        ],
     }
-    inputs.write(
-        "stages/open/report/published.json", {"rows": [row, {**row, "dataset": "mnist"}], "attacks": [attack]}
-    )
+    publish(inputs, [row, {**row, "dataset": "mnist"}], [attack])
     text = words(inputs.page(dataset="wdbc"))
-    assert "wdbc coefficients this run zero-out 3 1 ∞ 1 1e-05 ≥ 0.7; by law 0.9 95.61 % 50.00 %" in text
-    assert "wdbc coefficients - - - - ∞ - - 90.00 % 50.00 %" in text
+    assert (
+        "wdbc coefficients this run zero-out 3 1 ∞ 1 1e-05 ≥ 0.7; by law 0.9 ≥ 0.8; by law 0.95 95.61 % 50.00 %"
+        in text
+    )
+    assert "wdbc coefficients - - - - ∞ - - - 90.00 % 50.00 %" in text
     assert "mnist coefficients" not in text
 
 
 def test_without_benchmarks_the_run_stands_alone(inputs: Inputs) -> None:
-    inputs.write("stages/open/report/published.json", "{}")
+    publish(inputs, [], [])
     text = words(inputs.page(dataset="wdbc"))
     assert "No benchmark on wdbc came with this program" in text
     assert "wdbc coefficients this run" in text
@@ -298,10 +339,7 @@ def test_the_page_says_whether_relevance_helped_on_the_same_budget(inputs: Input
         {"dataset": "wdbc", "mechanism": f"coefficients, relevance {way}", "epsilon": 1.0, "accuracy": found}
         for way, found in ways.items()
     ]
-    inputs.write(
-        "stages/open/report/published.json",
-        {"rows": [*rows, {**rows[0], "dataset": "mnist", "accuracy": 0.97}], "attacks": []},
-    )
+    publish(inputs, [*rows, {**rows[0], "dataset": "mnist", "accuracy": 0.97}], [])
     text = words(inputs.page(dataset="wdbc"))
     assert "wdbc 1 off 95.60 % wdbc 1 statistics identical 95.50 % wdbc 1 lrp adaptive 95.30 %" in text
     assert "mnist 1 off 97.00 %" not in text
@@ -309,5 +347,5 @@ def test_the_page_says_whether_relevance_helped_on_the_same_budget(inputs: Input
 
 
 def test_without_an_ablation_there_is_no_table_of_it(inputs: Inputs) -> None:
-    inputs.write("stages/open/report/published.json", "{}")
+    publish(inputs, [], [])
     assert "Does relevance help?" not in inputs.page(dataset="wdbc")

@@ -1,0 +1,61 @@
+"""Made-up data sets that attacks are run on: the smallest on which each mechanism works as it does on real ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from airlock.errors import ParamsError
+from airlock.models.features import features
+from airlock.models.model import Model
+from airlock.params import Params
+from airlock.privacy.plan import Facts
+
+N = 6
+"""Records: a target, others on both sides of it, and two sealed chunks."""
+
+TABLE = Facts("attack", True, "tabular", N, N, (2,), ("no", "yes"), schema="attack", fingerprint="attack")
+PICTURES = Facts(
+    "attack", True, "image", N, N, (8, 8, 1), ("no", "yes"), schema="attack", fingerprint="attack"
+)
+WINDOWS = Facts(
+    "attack", True, "tabular", N, N, (8,), ("less", "more"), "attack", "attack", users=N, per_user=1,
+    friends={"slots": 2, "appearances": 2},
+)  # fmt: skip
+SHORT = {"epochs": 1, "batch": N}
+SMALL: dict[str, tuple[Facts, dict[str, Any]]] = {
+    "dp-sgd": (TABLE, {**SHORT, "model": "linear"}),
+    "optimized-noise": (TABLE, {**SHORT, "model": "linear"}),
+    "ellipsoid-noise": (TABLE, {**SHORT, "model": "linear"}),
+    "neuron-allocation": (TABLE, {"hidden": 3, "epochs": 1}),
+    "patch-moments": (PICTURES, {}),
+    "pcdbn": (replace(PICTURES, shape=(16, 16, 1)), {}),
+    "behaviour": (WINDOWS, {"days": 2, "height": 2, "groups": 2}),
+    "behaviour-published": (WINDOWS, {"days": 2, "height": 2, "groups": 2}),
+}
+
+
+def of(what: str, params: Params) -> tuple[Params, Facts]:
+    """Parameters and public facts of the rehearsal; options that were asked for stay."""
+    facts, options = SMALL.get(params.release.mechanism, (TABLE, {}))
+    release = params.release.model_copy(
+        update={"options": {**options, **params.release.options}, "engine": "local", "features": "auto"}
+    )
+    update: dict[str, Any] = {"release": release}
+    if what == "relevance" and params.relevance.mode == "off":
+        update["relevance"] = params.relevance.model_copy(update={"mode": "statistics"})
+    if what == "evaluation":
+        update["evaluate"] = params.evaluate.model_copy(update={"holdout": "private"})
+    if params.release.unit != "record":
+        raise ParamsError("airlock attack runs the release for unit record: use --accounting for unit user")
+    return params.model_copy(update=update), facts
+
+
+def model(facts: Facts) -> Model:
+    """A model that says the last label of every record, so that a record of that label is right and a null record is not."""
+    named = features.choose("auto", facts.kind, facts.features)
+    width = features.feature_map(named, facts.kind, facts.shape).width
+    layers = [(np.zeros((width, len(facts.labels))), np.arange(len(facts.labels), dtype=np.float64))]
+    return Model(named, facts.kind, facts.shape, facts.labels, [], layers)

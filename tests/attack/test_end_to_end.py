@@ -1,0 +1,217 @@
+"""The attack on the release itself: within the proof where the code is right, above it for every planted fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from airlock.attack import attack, end_to_end, neighbours, replay
+from airlock.attack import neighbours as search
+from airlock.attack.attack import Verdict
+from airlock.attack.neighbours import Dataset
+from airlock.models.features.features import FeatureMap
+from airlock.params import Params
+from airlock.privacy import noise, sensitivity
+from airlock.records.encoding import unpack
+from stages import stand_ins
+from stages.attack import target_of
+from stages.release import passes
+from stages.release.passes import Chunk
+
+QUICK = end_to_end.Effort(spread=40, direction=2, choice=30)
+# A large epsilon needs few runs: the noise is small beside what a record does.
+EPSILON = 8.0
+
+
+def attacked(
+    what: str = "release",
+    *,
+    trials: int = 40,
+    relevance: str = "off",
+    neighbours: str = "zero-out",
+    mechanism: str = "coefficients",
+    **options: Any,
+) -> Verdict:
+    """What the attack finds, at the confidence of the command."""
+    release = {"mechanism": mechanism, "epsilon": EPSILON, "neighbours": neighbours, "options": options}
+    params = Params.model_validate(
+        {"release": release, "relevance": {"mode": relevance}, "evaluate": {"epsilon": EPSILON}}
+    )
+    pairs = list(search.pairs(stand_ins.TABLE, params.release.neighbours))[::5]
+    target = target_of(what, params, seed=0, pairs=pairs, effort=QUICK)
+    how = {"confidence": 0.995, "seed": 0, "sampler": "numpy", "tick": lambda done, total: None}
+    return attack.attack(target, trials=trials, **how)
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+def test_a_sound_release_is_nearly_reached_and_never_passed(relation: str) -> None:
+    found = attacked(neighbours=relation)
+    assert found.finding.kind == "attack"
+    assert found.word == "within the proof"
+    assert 0.5 * found.target.proven < found.finding.best <= found.target.proven
+
+
+def test_the_private_evaluation_is_attacked_too() -> None:
+    found = attacked("evaluation")
+    assert found.word == "within the proof"
+    assert 0.4 * found.target.proven < found.finding.best <= found.target.proven
+
+
+@pytest.mark.parametrize("mode", ["statistics", "lrp"])
+def test_relevance_and_the_release_that_builds_on_it_are_attacked_together(mode: str) -> None:
+    alone = attacked("relevance", relevance=mode, trials=100)
+    together = attacked(relevance=mode)
+    assert (alone.word, together.word) == ("within the proof", "within the proof")
+    assert alone.target.proven < together.target.proven <= EPSILON
+    assert together.finding.best > 0.4 * together.target.proven
+
+
+def test_an_interactive_release_is_attacked_by_its_weights() -> None:
+    found = attacked(mechanism="dp-sgd", trials=60)
+    assert found.word == "within the proof"
+
+
+# --- Planted faults: what the accounting check cannot see --------------------------------------------------------------
+
+
+def test_a_sensitivity_that_is_too_small_by_two_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("mean", "gram", "cross"):
+        right = getattr(sensitivity, name)
+        halved = lambda *given, right=right, **how: right(*given, **how) / 2  # noqa: E731
+        monkeypatch.setattr(sensitivity, name, halved)
+    assert attacked().word == "refutes the proof"
+
+
+def test_a_feature_row_that_looks_at_its_neighbour_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = passes.chunk_of
+
+    def peeking(batch: Any, feature_map: FeatureMap, shape: tuple[int, ...]) -> Chunk:
+        chunk = right(batch, feature_map, shape)
+        # Every valid record has the row of the one before it.
+        return Chunk(np.roll(chunk.rows, 1, axis=0) * (chunk.valid[:, None] > 0), chunk.labels, chunk.valid)
+
+    monkeypatch.setattr(passes, "chunk_of", peeking)
+    assert attacked().word == "refutes the proof"
+
+
+def test_a_forgotten_null_mask_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unmasked(batch: Any, feature_map: FeatureMap, shape: tuple[int, ...]) -> Chunk:
+        encoded = unpack(batch, shape)
+        valid = np.ones_like(encoded.valid)
+        return Chunk(feature_map(encoded.x, valid), np.maximum(encoded.y, 0), valid)
+
+    monkeypatch.setattr(passes, "chunk_of", unmasked)
+    assert attacked().word == "refutes the proof"
+
+
+def test_noise_that_serves_two_releases_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relevance and release have ids, passes and sums of their own; a stream that forgets them draws the same numbers for both."""
+    right = noise.Stream.__init__
+
+    def forgetful(self: noise.Stream, key: bytes, *, purpose: str, **labels: Any) -> None:
+        right(self, key, release_id="", release_pass=0, purpose=purpose, statistic=bytes(32))
+
+    monkeypatch.setattr(noise.Stream, "__init__", forgetful)
+    assert attacked(relevance="lrp").word == "refutes the proof"
+
+
+def test_a_number_without_noise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count of valid records among the details of a release: no law knows of it, the released bytes do."""
+    from stages.release.mechanisms import coefficients
+
+    right = coefficients.make
+
+    def chatty(params: Any, facts: Any, reader: Any, *given: Any, **how: Any) -> Any:
+        tensors, details = right(params, facts, reader, *given, **how)
+        valid = sum(int(unpack(batch, facts.shape).valid.sum()) for batch in reader)
+        return tensors, {**details, "valid": valid}
+
+    monkeypatch.setattr(coefficients, "make", chatty)
+    assert attacked(trials=100).word == "refutes the proof"
+
+
+def test_an_accounting_check_sees_none_of_this(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: with every sensitivity ten times too small it finds what it always finds."""
+    from tests.support import attacks
+    from tests.support.comparison import MNIST, params
+
+    for name in ("mean", "gram", "cross"):
+        right = getattr(sensitivity, name)
+        monkeypatch.setattr(sensitivity, name, lambda *given, right=right, **how: right(*given, **how) / 10)
+    (target,) = attacks.targets_of(params("coefficients"), MNIST)
+    how = {"confidence": 0.99, "seed": 0, "sampler": "auto", "tick": lambda done, total: None}
+    found = attack.attack(target, trials=20_000, **how)
+    assert (found.finding.kind, found.word) == ("accounting check", "within the proof")
+
+
+# --- Parts --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_replay_gives_the_likelihood_ratio_of_the_noise() -> None:
+    """Against the formula, for one sum of which the noise is known."""
+    first, second = np.array([5, 0]), np.array([3, 1])
+
+    def told(exact: Any) -> Any:
+        return noise.add_noise(exact, key=bytes(32), release_id="i", release_pass=1, purpose="p", scale=4.0)
+
+    with replay.writing(replay.Transcript()) as one:
+        out = told(first)
+    with replay.writing(replay.Transcript(script=one.told)) as other:
+        assert np.array_equal(told(second), out)
+    expected = (((out - second) ** 2).sum() - ((out - first) ** 2).sum()) / (2 * 4.0**2)
+    assert replay.log_ratio(one.told, other.told) == pytest.approx(expected)
+    assert replay.distance(one.told, other.told) == pytest.approx(np.sqrt(5) / 4)
+    assert np.array_equal(told(first), out), "nothing is left patched"
+
+
+def test_common_noise_is_the_same_for_two_sums_and_ends() -> None:
+    def drawn(value: int) -> int:
+        exact = np.array([value])
+        return (
+            int(
+                noise.add_noise(exact, key=bytes(32), release_id="i", release_pass=1, purpose="p", scale=1e6)[
+                    0
+                ]
+            )
+            - value
+        )
+
+    with end_to_end.common_noise():
+        assert drawn(1) == drawn(2)
+    assert drawn(1) != drawn(2)
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+def test_pairs_differ_in_one_record_alone(relation: Any) -> None:
+    found = list(neighbours.pairs(stand_ins.TABLE, relation))
+    assert len(found) == 36
+    for pair in found:
+        differ = [
+            not np.array_equal(pair.present.x[row], pair.absent.x[row])
+            or pair.present.y[row] != pair.absent.y[row]
+            for row in range(stand_ins.N)
+        ]
+        assert differ[neighbours.PLACE] and sum(differ) == 1
+        nulls = pair.absent.y < 0
+        assert not pair.absent.x[nulls].any()
+
+
+def test_a_release_that_fails_for_one_record_is_told_apart() -> None:
+    """A failure is seen from outside: it is a bit without noise."""
+
+    def release(data: Dataset, key: bytes) -> dict[str, Any] | None:
+        if data.y[neighbours.PLACE] >= 0 and data.x[neighbours.PLACE].all():
+            return None
+        return {"sum": np.random.default_rng(list(key)).normal(size=2)}
+
+    candidates = list(neighbours.pairs(stand_ins.TABLE, "zero-out"))
+    law = end_to_end.law(release, candidates[1:2] + candidates, seed=0, name="frail", effort=QUICK)
+    assert "all highest" in law.pair or "the middle" in law.pair
+    from airlock.attack import targets
+    from airlock.attack.samplers import NumpySampler
+
+    found = targets.distinguish(law, NumpySampler(0), trials=100)
+    assert (found.hits, found.false_alarms) == (100, 0)
+    assert found.epsilon > 3
