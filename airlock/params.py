@@ -54,6 +54,7 @@ class ReleaseParams(Section):
     reference: bool = True
     engine: Literal["local", "dask"] = "local"
     address: str | None = None
+    cluster_timeout: float = Field(60, ge=1, le=86400)
     options: dict[str, Any] = {}
 
 

@@ -1,31 +1,43 @@
-"""What a run shows on the Prefect server: the boundary, the budget, the metrics and the way to the report. All of it is public."""
+"""What a run shows on the Prefect server, all of it public: boundary, releases, budget, metrics, report.
+
+Metrics are written by code that anyone may edit, and shown on a page that holds the server's password: only
+figures and plain words are passed on.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from prefect.artifacts import create_link_artifact, create_table_artifact
 
+from airlock.errors import AirlockError
 from airlock.evidence.audit import Row, audit
+from airlock.inside import manifest
 from airlock.owner.home import project
 from airlock.params import load_params
 from airlock.run import budget
 
 REPORT = "data/report/report.html"
 REPORT_URL = "AIRLOCK_REPORT_URL"
+PLAIN = re.compile(r"[A-Za-z0-9 _.:+-]{1,80}")
+ALL_LAYERS = 5
 
 
 def show_boundary(workspace: Path) -> None:
-    """The audit and the budget; also of a run that failed."""
+    """The audit, what was released at which price, and the budget; also of a run that failed."""
     found = audit(workspace)
     verdict = (
         "The boundary holds." if found.holds else "The boundary does not hold: " + "; ".join(found.problems)
     )
     create_table_artifact(table=[_row(row) for row in found.stages], key="boundary", description=verdict)
+    create_table_artifact(
+        table=_releases(workspace), key="releases", description="What each release has cost, as proven."
+    )
     create_table_artifact(
         table=[_budget(workspace)],
         key="budget",
@@ -51,8 +63,31 @@ def _row(row: Row) -> dict[str, Any]:
         "could read sealed": "yes" if row.could_read_sealed else "no",
         "did read records": row.did_read_records,
         "passes": row.passes,
-        "layers": ", ".join(row.enforcement),
+        # The server's page cuts long cells off.
+        "layers": f"all {ALL_LAYERS}" if len(row.enforcement) == ALL_LAYERS else ", ".join(row.enforcement),
     }
+
+
+def _releases(workspace: Path) -> list[dict[str, Any]]:
+    rows = []
+    for folder in sorted((workspace / "data/released").glob("*/")):
+        try:
+            made = manifest.load(folder)
+        except (AirlockError, OSError, ValueError):
+            continue  # a run that failed may leave one half made; the audit's table says so
+        if made.applies:
+            rows.append(
+                {
+                    "release": folder.name,
+                    "mechanism": made.mechanism,
+                    "epsilon": _figure(made.proven.epsilon),
+                    "delta": made.proven.delta,
+                    "unit": made.proven.unit,
+                    "passes": made.passes,
+                    "id": made.release_id[:16],
+                }
+            )
+    return rows
 
 
 def _budget(workspace: Path) -> dict[str, Any]:
@@ -81,5 +116,5 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _flat(f"{name}.{key}", item)
-    elif isinstance(value, int | float | str):
-        yield name, value
+    elif isinstance(value, int | float) or (isinstance(value, str) and PLAIN.fullmatch(value)):
+        yield "".join(PLAIN.findall(name)), value

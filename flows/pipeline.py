@@ -1,7 +1,8 @@
-"""The scheduled pipeline. DVC owns the graph and the caching, Prefect the schedule, the limits and the reporting.
+"""The scheduled pipeline. DVC owns the graph and the caching, Prefect the schedule, limits and reporting.
 
-What reaches the Prefect server: parameters, names of stages, one-line errors that never quote a record, and the artifacts. Records,
-arrays and keys do not: a flow passes no values between its tasks, and what stages print stays in the owner's log.
+What reaches the Prefect server: parameters, names of stages, classes of errors, and the artifacts. Records,
+where in a table one is broken, arrays and keys do not: a flow passes no values between its tasks, and what
+stages print stays in the owner's log.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from flows.reproduction import exchange, reproduce, stages_of
 
 @task(name="sensitive side", retries=0, cache_policy=NO_CACHE, persist_result=False)
 def cross(workspace: Path) -> None:
-    """Ingest and release. Never retried: the ledger decides what happens to a release that was cut off, at the next run."""
+    """Ingest and release. Never retried: what comes of a release cut off is the ledger's business."""
     reproduce(
         workspace, stages_of(workspace, "sensitive", "release"), get_run_logger().info, confidential=True
     )
@@ -37,11 +38,12 @@ def learn(workspace: Path) -> None:
     reproduce(workspace, stages_of(workspace, "open"), get_run_logger().info, confidential=False)
 
 
-def require_budget(workspace: Path, params: Params) -> None:
-    """Refuse a run that the ledger would refuse, before any stage starts, in the ledger's own words."""
-    for point in budget.price(project(workspace), workspace, params, budget.read_sweep([])):
-        if point.objection:
-            raise BudgetRefused(point.objection)
+def require_budget(workspace: Path, params: Params) -> list[str]:
+    """The outs that must be paid for; a run that the ledger would refuse ends before any stage starts."""
+    (point,) = budget.price(project(workspace), workspace, params)
+    if point.objection:
+        raise BudgetRefused(point.objection)
+    return [price.out for price in point.prices if price.status == "new"]
 
 
 @flow(name="pipeline", persist_result=False)
@@ -49,21 +51,25 @@ def pipeline(overrides: dict[str, Any] | None = None, push: bool = False) -> Non
     """Bring the whole pipeline up to date.
 
     Args:
-        overrides: keys of params.yaml and their new values, for instance {"release.epsilon": 0.5}. They are written to
-            params.yaml, as `dvc exp run --set-param` does, once they are known to be valid and affordable.
+        overrides: keys of params.yaml and their new values, for instance {"release.epsilon": 0.5}. They are
+            written to params.yaml, as `dvc exp run --set-param` does, once they are known to be valid and
+            affordable, and taken back if the run ends before it has paid.
         push: whether to send what was released to the DVC remote `released`, for machines of the open side.
     """
     die_with_parent.hold()
     workspace, changes = Path.cwd(), overrides or {}
     parameters.merged(workspace, changes)
-    # A run that outlives its lease goes on: DVC's own lock keeps a second one out, and the release is paid for.
-    with concurrency(
-        LIMITS[SENSITIVE], strict=True, lease_duration=LEASE_SECONDS, raise_on_lease_renewal_failure=False
+    # A run that outlives its lease goes on: the workspace's own lock keeps a second one out.
+    with (
+        concurrency(
+            LIMITS[SENSITIVE], strict=True, lease_duration=LEASE_SECONDS, raise_on_lease_renewal_failure=False
+        ),
+        parameters.turn(workspace),
     ):
-        require_budget(workspace, parameters.merged(workspace, changes))
-        parameters.write(workspace, changes)
+        new = require_budget(workspace, parameters.merged(workspace, changes))
         try:
-            cross(workspace)
+            with parameters.written(workspace, changes, new):
+                cross(workspace)
         finally:
             show_boundary(workspace)
         if push:

@@ -1,4 +1,4 @@
-"""`dvc` as a child that dies with its flow, and whose words are sorted: some may be told, the rest stay with the owner."""
+"""`dvc` as a child that dies with its flow; few of its words may be told, the rest are the owner's."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from airlock.errors import StageFailed
 from airlock.evidence import zones
 from airlock.owner.home import project
+from airlock.run import failures
 from airlock.run.die_with_parent import leashed
 
 Tell = Callable[[str], None]
@@ -23,7 +24,7 @@ OWN_WORDS = re.compile(r"^airlock: (.+)$")
 
 
 def stages_of(workspace: Path, *rooms: str) -> list[str]:
-    """The stages of some zones, each after those that it depends on; other pipelines (owner/) are the owner's to run."""
+    """The stages of some zones, each after those that it depends on; owner/ is the owner's to run."""
     graph = zones.parse((workspace / "dvc.yaml").read_text(), (workspace / "params.yaml").read_text())
     before = {
         stage.name: {maker.name for dep in stage.deps for maker in graph.makers(dep)} for stage in graph
@@ -33,16 +34,17 @@ def stages_of(workspace: Path, *rooms: str) -> list[str]:
 
 
 def reproduce(workspace: Path, stages: Sequence[str], tell: Tell, *, confidential: bool) -> None:
-    """Bring `stages` up to date, in the order given; nothing else runs, so an open run can never start a release.
+    """Bring `stages` up to date, in the order given, and nothing else: an open run never starts a release.
 
     Args:
         workspace: the DVC repository.
         stages: names from dvc.yaml, see `stages_of`.
         tell: takes lines that may go to the Prefect server.
-        confidential: whether records are near. Then only stage names are told; everything goes to the owner's log.
+        confidential: whether records are near. Then only the names of stages, and of a failure the class of
+            the error, are told: which record broke a rule is a fact about records. The owner's log has it.
 
     Raises:
-        StageFailed: with the name of the stage and its one line, which never quotes a record.
+        StageFailed: with the name of the stage, and its one line where no record is near.
     """
     _run(["dvc", "repro", "--single-item", *stages], workspace, tell, confidential=confidential)
 
@@ -73,15 +75,16 @@ def _run(command: Sequence[str], workspace: Path, tell: Tell, *, confidential: b
             elif not confidential and line.strip():
                 tell(line.rstrip())
     if child.returncode != 0:
-        raise _failure(command, stage, words)
+        raise _failure(command, stage, _class(workspace, stage) if confidential else words)
 
 
 @contextmanager
 def _child(command: Sequence[str], workspace: Path) -> Iterator[subprocess.Popen[str]]:
-    """A child in a process group of its own, on a leash; the whole group is ended if the block is left early."""
+    """A child in a process group of its own, on a leash; all of it is ended if the block is left early."""
     child = subprocess.Popen(
         leashed(command),
         cwd=workspace,
+        env={name: value for name, value in os.environ.items() if not name.endswith("API_AUTH_STRING")},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -99,8 +102,12 @@ def _child(command: Sequence[str], workspace: Path) -> Iterator[subprocess.Popen
         child.wait()
 
 
+def _class(workspace: Path, stage: str) -> str:
+    """The class of the error that a stage's last run ended with, from a short list."""
+    return next((one.error for one in failures.of_workspace(workspace) if one.stage == stage), "")
+
+
 def _failure(command: Sequence[str], stage: str, words: str) -> StageFailed:
-    if stage and words:
-        return StageFailed(f"stage '{stage}' failed: {words}")
     name = f"stage '{stage}'" if stage else f"`{' '.join(command[:2])}`"
-    return StageFailed(f"{name} failed; its output is in the owner's log, log/flow.out in AIRLOCK_HOME")
+    more = f": {words}" if stage and words else ""
+    return StageFailed(f"{name} failed{more}; its output is in the owner's log, log/flow.out in AIRLOCK_HOME")

@@ -1,8 +1,14 @@
-"""A Prefect server of one's own on loopback: its settings, its start, and processes that all end with the one that started them."""
+"""A Prefect server of one's own on loopback: its password, settings and start; it ends with us.
+
+Whoever may speak to the server can make its workers run code as their owner. So it has a password, which only
+the owner can read, and no page of another origin is let in.
+"""
 
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from airlock.errors import StageFailed
+from airlock.owner.home import write_private
 from airlock.run.die_with_parent import leashed
 
 HOST = "127.0.0.1"
@@ -31,14 +38,27 @@ def free_port(wanted: int = 0) -> int:
         return int(probe.getsockname()[1])
 
 
+def password(home: Path) -> str:
+    """What the server asks for (user:password); made once, and only the owner can read it."""
+    path = home / "password"
+    if not path.exists():
+        write_private(path, f"airlock:{secrets.token_urlsafe(32)}".encode())
+    return path.read_text()
+
+
 def settings(home: Path, port: int, workspace: Path, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of the server, its workers and their runs; Prefect settings of the user's own do not leak in."""
-    api = f"http://{HOST}:{port}/api"
+    """The environment of the server, its workers and their runs; the user's own settings do not leak in."""
+    site, word = f"http://{HOST}:{port}", password(home)
     return {
         **{name: value for name, value in base.items() if not name.startswith("PREFECT_")},
         "PREFECT_HOME": str(home),
-        "PREFECT_API_URL": api,
-        "PREFECT_SERVER_UI_API_URL": api,
+        "PREFECT_API_URL": f"{site}/api",
+        "PREFECT_API_AUTH_STRING": word,
+        "PREFECT_SERVER_API_AUTH_STRING": word,
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": site,
+        "PREFECT_SERVER_CORS_ALLOWED_METHODS": "GET",
+        "PREFECT_SERVER_CORS_ALLOWED_HEADERS": "Authorization",
+        "PREFECT_SERVER_UI_API_URL": f"{site}/api",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         # Leases in files: a limit that was held when the server was killed is freed after its restart.
@@ -51,6 +71,18 @@ def settings(home: Path, port: int, workspace: Path, base: Mapping[str, str] = o
         "DO_NOT_TRACK": "1",
         "AIRLOCK_WORKSPACE": str(workspace),
     }
+
+
+def write_profile(environment: Mapping[str, str]) -> None:
+    """What `prefect` needs to speak to the server when it is given PREFECT_HOME alone."""
+    lines = [f'{name} = "{environment[name]}"' for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING")]
+    text = "\n".join(['active = "airlock"', "[profiles.airlock]", *lines, ""])
+    write_private(Path(environment["PREFECT_HOME"]) / "profiles.toml", text.encode())
+
+
+def clear_leases(home: Path) -> None:
+    """Forget turns that the last server lent out: their end would free a turn that is taken again."""
+    shutil.rmtree(home / "concurrency_leases", ignore_errors=True)
 
 
 class Process:
@@ -111,9 +143,8 @@ def start(environment: Mapping[str, str], *, cwd: Path, log: Path) -> Process:
     while not _healthy(api):
         if not server.running or time.monotonic() > deadline:
             server.kill()
-            raise StageFailed(
-                f"the Prefect server did not start: {' | '.join(log.read_text(errors='replace').splitlines()[-5:])}"
-            )
+            last = " | ".join(log.read_text(errors="replace").splitlines()[-5:])
+            raise StageFailed(f"the Prefect server did not start: {last}")
         time.sleep(0.2)
     return server
 

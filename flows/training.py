@@ -1,4 +1,4 @@
-"""The open side alone: fetch what was released, train, evaluate, report. Needs no key, no ledger and no record."""
+"""The open side alone: fetch what was released, train, evaluate, report, without key, ledger or record."""
 
 from __future__ import annotations
 
@@ -28,11 +28,14 @@ def training(overrides: dict[str, Any] | None = None, pull: bool = True) -> None
     workspace, changes = Path.cwd(), overrides or {}
     parameters.only(changes, "train")
     parameters.merged(workspace, changes)
-    with concurrency(
-        LIMITS[OPEN], strict=True, lease_duration=LEASE_SECONDS, raise_on_lease_renewal_failure=False
+    with (
+        concurrency(
+            LIMITS[OPEN], strict=True, lease_duration=LEASE_SECONDS, raise_on_lease_renewal_failure=False
+        ),
+        parameters.turn(workspace),
     ):
         if pull:
             exchange(workspace, "pull", get_run_logger().info)
-        parameters.write(workspace, changes)
-        learn(workspace)
+        with parameters.written(workspace, changes, ()):
+            learn(workspace)
         show_results(workspace)

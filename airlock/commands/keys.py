@@ -74,6 +74,32 @@ def admit(
     typer.echo(f"{len(found.admitted)} keys may sign beside the owner's: commit {policy.POLICY}")
 
 
+@app.command()
+def dask(
+    renew: bool = typer.Option(False, "--renew", help="Replace the certificates that are there."),
+) -> None:
+    """Make the certificates of a Dask cluster, without which none is used: scheduler, worker, client.
+
+    Example: airlock keys dask
+    """
+    from airlock.owner import certificates
+    from airlock.owner.home import project
+
+    home = project(Path.cwd())
+    end, found = certificates.make(home, renew=renew), certificates.of(home)
+    files = f"--tls-ca-file {found.authority} --tls-cert {found.certificate('scheduler')}"
+    typer.echo(f"certificates are in {found.folder}, yours alone to read, valid until {end:%Y-%m-%d}")
+    typer.echo("  start a scheduler and, once per core, a worker; then set release.address in params.yaml:")
+    typer.echo(
+        f"    dask scheduler --protocol tls --host 127.0.0.1 --port 8786 --no-dashboard {files} "
+        f"--tls-key {found.key('scheduler')}"
+    )
+    typer.echo("    airlock worker tls://127.0.0.1:8786")
+    typer.echo(
+        "  a worker elsewhere needs ca.pem, worker.pem and worker.key in the same folder (docs/scale.md)"
+    )
+
+
 def _passphrase(*, confirm: bool) -> str:
     return os.environ.get("AIRLOCK_PASSPHRASE") or typer.prompt(
         "Passphrase", hide_input=True, confirmation_prompt=confirm

@@ -1,4 +1,8 @@
-"""`airlock report`: how the last run went, and where its page is."""
+"""`airlock report`: how the last run went, and where its page is.
+
+A run that was refused, failed or was killed is told first: the figures on disk are then those of the run
+before it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,9 @@ def command(
     open_page: bool = typer.Option(False, "--open", help="Show the page in a browser."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Say how the last run went and where its page is; make nothing. Exit 1 if the page is missing or out of date.
+    """Say how the last run went and where its page is; make nothing.
+
+    Exit 1 if a stage failed, or if the page is missing or out of date.
 
     Example: airlock report --open
     """
@@ -25,8 +31,10 @@ def command(
     stale = stale_stages(workspace)
     exists = (workspace / PAGE).is_file()
     summary = read_summary(workspace) if exists else {}
+    failed = failures(workspace, stale)
     if as_json:
         known = {
+            "failed": failed,
             "page": PAGE,
             "exists": exists,
             "up_to_date": exists and not stale,
@@ -35,11 +43,33 @@ def command(
         }
         typer.echo(json.dumps(known | summary, indent=1))
     else:
-        for line in (*_lines(summary), _verdict(exists, stale)):
+        for line in (*_failed(failed, exists), *_lines(summary), _verdict(exists, stale)):
             typer.echo("".join(filter(str.isprintable, line)))
     if open_page and exists:
         _show(workspace / PAGE)
-    raise typer.Exit(0 if exists and not stale else 1)
+    raise typer.Exit(0 if exists and not stale and not failed else 1)
+
+
+def failures(workspace: Path, stale: list[str]) -> list[dict[str, Any]]:
+    """The stages whose last run did not end well, unless they are up to date without it."""
+    import yaml
+
+    from airlock.run.failures import of_workspace
+
+    up_to_date = set(yaml.safe_load((workspace / "dvc.yaml").read_text())["stages"]) - set(stale)
+    return [
+        {"stage": one.stage, "error": one.error, "words": one.words, "when": one.when}
+        for one in of_workspace(workspace)
+        if one.stage not in up_to_date
+    ]
+
+
+def _failed(failed: list[dict[str, Any]], exists: bool) -> list[str]:
+    lines = [
+        f"Failed    {one['stage']} ({one['error']}, {one['when']}): {one['words'] or 'it was killed'}"
+        for one in failed
+    ]
+    return [*lines, "          What follows is from the run before it."] if failed and exists else lines
 
 
 def stale_stages(workspace: Path) -> list[str]:
@@ -61,7 +91,7 @@ def stale_stages(workspace: Path) -> list[str]:
 
 
 def read_summary(workspace: Path) -> dict[str, Any]:
-    """The page's figures. They were written behind the wall, so they are shown as they are and believed by nothing."""
+    """The page's figures, written behind the wall: shown as they are, and believed by nothing."""
     import json
 
     from airlock.errors import InputError
@@ -102,8 +132,9 @@ def _accuracy(summary: dict[str, Any]) -> str:
 def _privacy(summary: dict[str, Any]) -> str:
     if summary["epsilon"] is None:
         return "nothing was released"
-    proven = f"proven epsilon {_figure(summary['epsilon'])}, delta {_figure(summary['delta'])} per {summary['unit']}"
-    return f"{proven}, {summary['passes']} pass{'' if summary['passes'] == 1 else 'es'} over the records"
+    epsilon, delta = _figure(summary["epsilon"]), _figure(summary["delta"])
+    passes = f"{summary['passes']} pass{'' if summary['passes'] == 1 else 'es'} over the records"
+    return f"proven epsilon {epsilon}, delta {delta} per {summary['unit']}, {passes}"
 
 
 def _spending(budget: dict[str, Any]) -> str:
@@ -112,7 +143,8 @@ def _spending(budget: dict[str, Any]) -> str:
         if budget.get("cap_epsilon")
         else ", no cap is set"
     )
-    return f"{budget['population']}: epsilon {_figure(budget['epsilon'])} spent{cap}{' (scratch ledger)' if budget.get('scratch') else ''}"
+    scratch = " (scratch ledger)" if budget.get("scratch") else ""
+    return f"{budget['population']}: epsilon {_figure(budget['epsilon'])} spent{cap}{scratch}"
 
 
 def _figure(value: Any) -> str:

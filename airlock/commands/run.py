@@ -20,7 +20,7 @@ def command(stage: str = typer.Argument(help="Name of a stage in dvc.yaml.")) ->
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from airlock.run import die_with_parent
+    from airlock.run import die_with_parent, failures
     from airlock.run.speech import printable
     from airlock.run.stage import run_stage
 
@@ -44,7 +44,8 @@ def command(stage: str = typer.Argument(help="Name of a stage in dvc.yaml.")) ->
             progress.update(tasks[label], completed=float(event["done"]))
 
     try:
-        receipt = run_stage(stage, workspace=Path.cwd(), listen=listen)
+        with failures.noted(Path.cwd(), stage):
+            receipt = run_stage(stage, workspace=Path.cwd(), listen=listen)
     finally:
         if tasks:
             progress.stop()

@@ -8,13 +8,11 @@ import typer
 
 
 def command(
-    address: str = typer.Argument(
-        help="The scheduler: tls://HOST:PORT, or tcp://127.0.0.1:PORT on this machine."
-    ),
+    address: str = typer.Argument(help="The scheduler: tls://HOST:PORT."),
 ) -> None:
-    """Work for `release.engine: dask`. Needs the project's keys and a copy of data/sealed; start one per core.
+    """Work for `release.engine: dask`: start one per core, with the project's keys and data/sealed.
 
-    Example: airlock worker tls://scheduler.example.org:8786
+    It needs certificates too (`airlock keys dask`). Example: airlock worker tls://scheduler.example.org:8786
     """
     from airlock.run.dask_broker import check_address
 

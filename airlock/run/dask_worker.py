@@ -1,7 +1,8 @@
 """`airlock worker`: one worker of a Dask cluster whose work happens behind the wall.
 
-Two processes: the Dask worker outside speaks to the cluster and holds no record; a confined one beside it holds the seal key and the
-sealed file, has no network, and answers with exact sums. They talk over one socket pair (boundary/connection.py).
+Two processes: the Dask worker outside speaks to the cluster and holds no record; a confined one beside it
+holds the seal key and the sealed file, has no network, and answers with exact sums. They talk over one socket
+pair (airlock/inside/connection.py).
 """
 
 from __future__ import annotations
@@ -108,7 +109,8 @@ class _Confined:
         facts, generation = orders.read_facts(workspace)
         if json.loads(json.dumps(asdict(facts))) != wanted:
             raise StageFailed(
-                "the worker's sealed records are not those of the release: run `dvc pull --remote sealed` in its workspace"
+                "the worker's sealed records are not those of the release: "
+                "run `dvc pull --remote sealed` in its workspace"
             )
         code = of_workspace(workspace)
         with (
@@ -149,12 +151,11 @@ def serve(address: str, workspace: Path) -> None:
     """Join the cluster at `address` and work until the scheduler or the user ends it."""
     orders.read_facts(workspace)
     Keyring.load(project(workspace))
-    dask_broker.distributed()
-    asyncio.run(_serve(address, workspace))
+    security = dask_broker.security(project(workspace), "worker")
+    asyncio.run(_serve(address, workspace, security))
 
 
-async def _serve(address: str, workspace: Path) -> None:
-    host = None if address.startswith("tls://") else "127.0.0.1"
+async def _serve(address: str, workspace: Path, security: Any) -> None:
     with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         async with Worker(
             address,
@@ -163,8 +164,7 @@ async def _serve(address: str, workspace: Path) -> None:
             memory_limit=0,
             resources={dask_broker.RESOURCE: 1},
             plugins=(Clerk(workspace),),
-            security=dask_broker.security(address),
-            host=host,
+            security=security,
             dashboard=False,
             local_directory=folder,
         ) as worker:

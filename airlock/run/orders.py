@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -55,11 +55,19 @@ def take_orders(
     ledger: Ledger,
     workspace: Path,
     project: Project,
+    ready: Callable[[], None] = lambda: None,
 ) -> list[Order]:
-    """Price every out of a release stage and reserve what must be paid, before any record is read and after the books agree."""
+    """Price every out of a release stage and reserve what must be paid, before any record is read.
+
+    The books must agree first. Unless all of it exists, `ready` is called before anything is reserved: it raises
+    if the release cannot be made now.
+    """
     reconcile.require(project, workspace)
     orders = []
-    for order in price(stage, graph, params=params, facts=facts, workspace=workspace, project=project):
+    priced = price(stage, graph, params=params, facts=facts, workspace=workspace, project=project)
+    if not all(order.status == "none" or _exists(order, ledger, project) for order in priced):
+        ready()
+    for order in priced:
         if order.status == "none":
             orders.append(order)
         else:
@@ -73,6 +81,12 @@ def start(orders: Sequence[Order], ledger: Ledger) -> None:
     """Write down, before a key is derived, that these releases are about to be made: they cannot be given back any more."""
     for order in orders:
         ledger.start(order.release_id)
+
+
+def _exists(order: Order, ledger: Ledger, project: Project) -> bool:
+    """Whether a release was made already, be it committed or not."""
+    known = ledger.release(order.release_id)
+    return known is not None and (known.committed or archive.holds(project.archive, order.release_id))
 
 
 def price(

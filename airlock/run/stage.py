@@ -204,7 +204,7 @@ def _fetching(asked: Request, role: str) -> Callable[[int, int], None]:
 def _release(asked: Request, desk: Desk) -> Made:
     keyring, (facts, generation) = Keyring.load(asked.project), orders.read_facts(asked.workspace)
     ledger = orders.open_ledger(asked.project, public=facts.public)
-    connection = _cluster(asked.params)
+    connection = _cluster(asked.params, asked.project)
     budget.check(asked.project, asked.workspace, asked.params, asked.stage)
     taken = orders.take_orders(
         asked.stage,
@@ -214,6 +214,7 @@ def _release(asked: Request, desk: Desk) -> Made:
         ledger=ledger,
         workspace=asked.workspace,
         project=asked.project,
+        ready=connection.greet if connection else lambda: None,
     )
     taken = [orders.finish(order, project=asked.project, ledger=ledger) for order in taken]
     for order in taken:
@@ -254,13 +255,13 @@ def make_releases(
     return confined(asked, desk, keys=keys, facts=told, connection=connection, progress=progress)
 
 
-def _cluster(params: Params) -> Cluster | None:
+def _cluster(params: Params, home: Project) -> Cluster | None:
     """The one connection that a release stage can be granted; a bad address is told before anything is reserved."""
     if params.release.engine == "local":
         return None
     from airlock.run.dask_broker import Cluster
 
-    return Cluster(params.release)
+    return Cluster(params.release, home)
 
 
 def _open(asked: Request, desk: Desk) -> Made:

@@ -91,6 +91,40 @@ def test_a_page_is_summarised_and_found_until_its_inputs_change(project: Path) -
     )
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from airlock.run import failures
+with failures.noted(Path.cwd(), sys.argv[1]):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_run_that_failed_is_told_before_the_figures_of_the_run_before_it(project: Path) -> None:
+    assert run(project, "dvc", "repro", "-q").returncode == 0
+    assert run(project, "airlock", "run", "nothing").returncode == 2
+    done = run(project, "airlock", "report")
+    assert done.returncode == 1
+    first, second, third, *_ = done.stdout.splitlines()
+    assert first.startswith("Failed    nothing (")
+    assert second == "          What follows is from the run before it."
+    assert third.startswith("Accuracy  95.0%")
+    (failed,) = json.loads(run(project, "airlock", "report", "--json").stdout)["failed"]
+    assert failed["stage"] == "nothing" and failed["words"]
+
+
+def test_a_killed_run_is_told_until_its_stage_is_up_to_date_again(project: Path) -> None:
+    assert run(project, "dvc", "repro", "-q").returncode == 0
+    before = (project / "data/metrics/evaluate.json").read_text()
+    (project / "data/metrics/evaluate.json").write_text(json.dumps({**SUMMARY, "accuracy": 0.5}))
+    assert run(project, "python", "-c", KILLED, "report").returncode == -9
+    done = run(project, "airlock", "report")
+    assert (done.returncode, done.stdout.split(",")[0]) == (1, "Failed    report (Killed")
+    assert "): it was killed\n" in done.stdout
+    (project / "data/metrics/evaluate.json").write_text(before)
+    assert run(project, "airlock", "report").stdout.startswith("Accuracy  95.0%")
+
+
 def test_outside_a_project_the_question_is_wrong(tmp_path: Path) -> None:
     done = run(tmp_path, "airlock", "report")
     assert done.returncode == 2

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import Workspace
+from tests.support.imports import listening
 from tests.support.station import Station
 
 
@@ -25,7 +26,8 @@ def plant(_finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Wor
 @pytest.fixture(scope="session")
 def station(plant: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Station]:
     """A server with a worker on the sensitive side."""
-    made = Station(tmp_path_factory.mktemp("station"), plant.root, plant.environment)
+    folder = tmp_path_factory.mktemp("station")
+    made = Station(folder, plant.root, plant.environment | listening(folder / "hook"))
     try:
         made.work("sensitive")
         yield made

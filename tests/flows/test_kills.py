@@ -1,4 +1,4 @@
-"""SIGKILL in the middle of a release: the ledger stays whole, nothing is left running or half made, and the next run completes."""
+"""SIGKILL in the middle of a release: the ledger stays whole, nothing runs on, and the next run completes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -32,7 +33,7 @@ def pending(plant: Workspace) -> int:
 
 
 def start_release(station: Station, plant: Workspace, epsilon: float) -> tuple[str, list[int]]:
-    """Ask for a new release; come back with the run and its confined process, stopped in the middle of its work."""
+    """Ask for a new release; come back with the run and its confined process, stopped in the middle."""
     assert pending(plant) == 0
     run = station.run("pipeline/on-demand", overrides={"release.epsilon": epsilon})
     wait_for(lambda: pending(plant), "the reservation")
@@ -66,9 +67,11 @@ def test_a_killed_flow_takes_everything_with_it(station: Station, plant: Workspa
     check_whole(plant)
     assert station.end(run)["type"] == "CRASHED"
     station.free_limits()
-    again = station.run("pipeline/on-demand", overrides={"release.epsilon": 0.71})
+    again = station.run("pipeline/nightly")
     assert station.end(again)["type"] == "COMPLETED", station.words()
-    assert pending(plant) == 0
+    assert pending(plant) == 0, (
+        "it had paid, so params.yaml stayed: the next run, whichever it is, completes it"
+    )
     check_whole(plant)
 
 
@@ -93,6 +96,34 @@ def test_a_killed_server_costs_the_report_and_not_the_release(station: Station, 
     check_whole(plant)
 
 
+def _named(folder: Path, words: str) -> list[int]:
+    return [
+        pid
+        for pid in processes_in(folder)
+        if words in command_of(pid) and "die_with_parent" not in command_of(pid)
+    ]
+
+
+def test_a_run_killed_before_it_has_paid_leaves_no_trace_in_params_yaml(
+    station: Station, plant: Workspace
+) -> None:
+    params, before = plant.root / "params.yaml", (plant.root / "params.yaml").read_text()
+    entries = len(ledger_of(plant).history("wdbc"))
+    run = station.run("pipeline/on-demand", overrides={"release.epsilon": 0.62})
+    wait_for(lambda: params.read_text() != before, "params.yaml is written")
+    assert pending(plant) == 0
+    for pid, command in processes_of(run).items():
+        if "prefect.engine" in command:
+            os.kill(pid, signal.SIGKILL)
+    assert station.end(run)["type"] == "CRASHED"
+    assert "0.62" in params.read_text(), "the control: what the next run would have paid for"
+    station.free_limits()
+    again = station.run("pipeline/nightly")
+    assert station.end(again)["type"] == "COMPLETED", station.words()
+    assert params.read_text() == before
+    assert len(ledger_of(plant).history("wdbc")) == entries, "nothing was charged"
+
+
 @pytest.mark.stress
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_the_local_schedule_leaves_nothing_behind(finished: Workspace, sign: signal.Signals) -> None:
@@ -104,7 +135,18 @@ def test_the_local_schedule_leaves_nothing_behind(finished: Workspace, sign: sig
     told = "".join(iter(started.stdout.readline, "Ctrl-C stops everything.\n"))
     assert "Prefect is at      http://127.0.0.1:" in told
     assert len(processes_in(finished.root)) >= 4, "itself, the server and two workers"
-    address = next(word for word in told.split() if word.startswith("PREFECT_API_URL="))
+    assert "pipeline/nightly: cron '0 2 * * *', UTC" in told
+    address = next(word for word in told.split() if word.startswith("PREFECT_HOME="))
+    for name in ("prefect server start", "--pool open"):
+        (pid,) = _named(finished.root, name)
+        os.kill(pid, signal.SIGKILL)
+        wait_for(
+            lambda name=name, pid=pid: set(_named(finished.root, name)) - {pid}, f"{name} is started again"
+        )
+    wait_for(
+        lambda: finished.run("env", address, "prefect", "work-pool", "ls", check=False).returncode == 0,
+        "the server answers again",
+    )
     finished.run("env", address, "prefect", "deployment", "run", "pipeline/on-demand")
     wait_for(
         lambda: any("prefect.engine" in command_of(pid) for pid in processes_in(finished.root)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from datetime import datetime
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.conftest import Workspace
 from tests.support.browser import MISSING, Browser
+from tests.support.imports import heard
 from tests.support.station import Station, wait_for
 
 pytestmark = pytest.mark.xdist_group("prefect")
@@ -42,12 +44,20 @@ def test_a_run_shows_boundary_budget_metrics_and_report(station: Station) -> Non
     run = station.run("pipeline/on-demand")
     assert station.end(run)["type"] == "COMPLETED", station.words()
     shown = station.artifacts(run)
-    assert set(shown) == {"boundary", "budget", "metrics", "report"}
+    assert set(shown) == {"boundary", "releases", "budget", "metrics", "report"}
+    (released,) = [row for row in json.loads(shown["releases"]["data"]) if row["release"] == "release"]
+    assert float(released["epsilon"]) == pytest.approx(1, abs=1e-3)
+    assert {row["layers"] for row in json.loads(shown["boundary"]["data"])} <= {"all 5", ""}
     assert "The boundary holds." in shown["boundary"]["description"]
     assert '"stage": "release"' in shown["boundary"]["data"]
     assert '"population": "wdbc"' in shown["budget"]["data"]
     assert "evaluate.accuracy" in shown["metrics"]["data"]
     assert "report.html" in shown["report"]["data"]
+    loaded = heard(station.folder / "hook")
+    assert {"flows.pipeline", "airlock.run.stage"} <= loaded, (
+        "the hook hears the worker, the run and its children"
+    )
+    assert not {name for name in loaded if name.partition(".")[0] == "stages"}, "loaded outside the wall"
 
 
 def test_two_runs_at_once_queue(station: Station) -> None:
@@ -71,7 +81,10 @@ def test_the_servers_page_shows_a_run_and_what_it_made(station: Station, tmp_pat
     shown = station.artifacts(run)
     site = station.environment["PREFECT_API_URL"].removesuffix("/api")
     browser = Browser(tmp_path / "profile")
+    word = json.dumps(station.environment["PREFECT_API_AUTH_STRING"])
     try:
+        browser.visit(site)
+        browser.run(f"localStorage.setItem('prefect-password', btoa({word}))")  # what its login form does
         for page, words in {
             f"/runs/flow-run/{run}": ["Completed", "Task runs", "on-demand"],
             f"/artifacts/artifact/{shown['boundary']['id']}": [

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from flows.server import free_port
 from tests.conftest import Workspace, make_workspace
 from tests.support import clinic
 from tests.support.certificates import make_certificates
+from tests.support.imports import heard, listening
 from tests.support.station import wait_for
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -75,18 +77,48 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     made.set("dataset", "clinic")
     made.set("release.delta", 1.0e-06)
     made.run("dvc", "repro", "--single-item", "ingest", "relevance")
+    made.run("airlock", "keys", "dask")
+    return made
+
+
+def security(sealed: Workspace) -> distributed.Security:
+    """What the broker shows to the cluster."""
+    (folder,) = (sealed.home / "airlock").glob("*/dask")
+    files = {"tls_client_cert": folder / "client.pem", "tls_client_key": folder / "client.key"}
+    given = {name: str(path) for name, path in (files | {"tls_ca_file": folder / "ca.pem"}).items()}
+    return distributed.Security(require_encryption=True, **given)
+
+
+def start_cluster(sealed: Workspace) -> Cluster:
+    """A scheduler as `airlock keys dask` says to start one, and no worker yet."""
+    port = free_port()
+    made = Cluster(sealed, f"tls://127.0.0.1:{port}", sealed.environment)
+    (folder,) = (sealed.home / "airlock").glob("*/dask")
+    files = ["--tls-ca-file", "ca.pem", "--tls-cert", "scheduler.pem", "--tls-key", "scheduler.key"]
+    files = [str(folder / word) if "." in word else word for word in files]
+    made.start(
+        *("dask", "scheduler", "--protocol", "tls", "--host", "127.0.0.1", "--port", str(port)),
+        *("--no-dashboard", *files),
+    )
     return made
 
 
 @pytest.fixture(scope="module")
 def cluster(sealed: Workspace) -> Iterator[Cluster]:
-    port = free_port()
-    made = Cluster(sealed, f"tcp://127.0.0.1:{port}", sealed.environment)
-    try:
-        made.start("dask", "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
-        yield made
-    finally:
-        made.stop()
+    made = start_cluster(sealed)
+    made.environment |= listening(sealed.home / "hook")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def frail(sealed: Workspace) -> Iterator[Cluster]:
+    """A cluster of its own for a test that breaks it, and little patience with it."""
+    made = start_cluster(sealed)
+    sealed.set("release.cluster_timeout", 4)
+    yield made
+    sealed.set("release.cluster_timeout", 60)
+    made.stop()
 
 
 @dataclass(frozen=True)
@@ -100,7 +132,7 @@ class Made:
 def release(
     sealed: Workspace, engine: str, environment: dict[str, str] | None = None, mechanism: str = "coefficients"
 ) -> Made:
-    """Make the release for the first time, whatever was made before: keys and ledger are as they were after ingest."""
+    """Make the release for the first time: keys and ledger are as they were after ingest."""
     process, made = begin(sealed, engine, environment, mechanism)
     output = process.communicate(timeout=300)[0]
     assert process.returncode == 0, output + (sealed.home / "cluster.log").read_text()[-3000:]
@@ -112,21 +144,25 @@ def begin(
 ) -> tuple[subprocess.Popen[str], Path]:
     home = sealed.home / f"home-{len(list(sealed.home.glob('home-*')))}"
     shutil.copytree(sealed.home / "airlock", home)
+    return go_on(sealed, home, engine, environment, mechanism), home
+
+
+def go_on(
+    sealed: Workspace,
+    home: Path,
+    engine: str,
+    environment: dict[str, str] | None = None,
+    mechanism: str = "coefficients",
+) -> subprocess.Popen[str]:
     shutil.rmtree(sealed.root / OUT, ignore_errors=True)
-    text = (sealed.root / "params.yaml").read_text().splitlines()
-    address = "null" if engine == "local" else f'"{engine}"'
-    changed = {
-        "  mechanism:": f"  mechanism: {mechanism}",
-        "  engine:": f"  engine: {'local' if engine == 'local' else 'dask'}",
-        "  address:": f"  address: {address}",
-    }
-    lines = [next((new for old, new in changed.items() if line.startswith(old)), line) for line in text]
-    (sealed.root / "params.yaml").write_text("\n".join(lines) + "\n")
+    sealed.set("release.mechanism", mechanism)
+    sealed.set("release.engine", "local" if engine == "local" else "dask")
+    sealed.set("release.address", None if engine == "local" else engine)
     settings = sealed.environment | (environment or {}) | {"AIRLOCK_HOME": str(home)}
     command = ["airlock", "run", "release"]
     return subprocess.Popen(
         command, cwd=sealed.root, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ), home
+    )
 
 
 def finish(sealed: Workspace, home: Path) -> Made:
@@ -160,25 +196,53 @@ def test_rounds_that_depend_on_a_head_give_the_same_bits(sealed: Workspace, clus
     )
 
 
+def test_a_worker_loads_no_module_of_the_stages_outside_the_wall(
+    sealed: Workspace, cluster: Cluster, here: Made
+) -> None:
+    cluster.grow(1)
+    assert release(sealed, cluster.address, cluster.environment).digest == here.digest
+    loaded = heard(sealed.home / "hook")
+    assert {"airlock.run.dask_worker", "airlock.run.dask_broker", "airlock.run.stage"} <= loaded
+    assert not {name for name in loaded if name.partition(".")[0] == "stages"}
+
+
+def kinds(home: Path) -> list[str]:
+    """What the ledger has written about the population."""
+    (database,) = home.glob("*/ledger.db")
+    return [entry.kind for entry in Ledger.open(f"sqlite:///{database}", create=False).history("clinic")]
+
+
+def stop_workers(cluster: Cluster, home: Path) -> dict[str, subprocess.Popen[bytes]]:
+    """Freeze them when they have answered and before they are asked: then they have work and do not do it."""
+    wait_for(lambda: "reserve" in kinds(home), "the reservation")
+    for worker in cluster.processes[1:]:
+        os.kill(worker.pid, signal.SIGSTOP)
+    return {f"-{process.pid}": process for process in cluster.processes[1:]}
+
+
+def busy(client: distributed.Client) -> str:
+    """The address of a worker that was given work."""
+    return str(
+        wait_for(
+            lambda: next((place for place, tasks in client.processing().items() if tasks), None),
+            "a worker has work to do",
+        )
+    )
+
+
 def test_a_killed_worker_changes_neither_the_bits_nor_the_bill(
     sealed: Workspace, cluster: Cluster, here: Made
 ) -> None:
     cluster.grow(4)
     wait_until_joined(cluster, 4)
-    workers = {f"-{process.pid}": process for process in cluster.processes[1:]}
-    # Stopped, they are given work and do not do it: so it is certain that the kill comes before it is done.
-    for worker in workers.values():
-        os.kill(worker.pid, signal.SIGSTOP)
     process, home = begin(sealed, cluster.address)
-    with distributed.Client(cluster.address, set_as_default=False) as client:
+    workers = stop_workers(cluster, home)
+    with asking(cluster) as client:
         names = {
             place: info["name"] for place, info in client.scheduler_info(n_workers=-1)["workers"].items()
         }
-        busy = wait_for(
-            lambda: next((place for place, tasks in client.processing().items() if tasks), None),
-            "a worker has work to do",
-        )
-        victim = workers.pop(next(suffix for suffix in workers if names[busy].endswith(suffix)))
+        found = busy(client)
+        victim = workers.pop(next(suffix for suffix in workers if names[found].endswith(suffix)))
         victim.kill()
         victim.wait()
         for worker in workers.values():
@@ -186,12 +250,110 @@ def test_a_killed_worker_changes_neither_the_bits_nor_the_bill(
         output = process.communicate(timeout=300)[0]
     assert process.returncode == 0, output
     assert finish(sealed, home).digest == here.digest
-    (database,) = home.glob("*/ledger.db")
-    kinds = [entry.kind for entry in Ledger.open(f"sqlite:///{database}", create=False).history("clinic")]
-    assert (kinds.count("reserve"), kinds.count("commit")) == (1, 1)
+    assert (kinds(home).count("reserve"), kinds(home).count("commit")) == (1, 1)
 
 
-def test_over_tls_with_certificates_and_not_without(sealed: Workspace, here: Made, tmp_path: Path) -> None:
+def test_without_scheduler_or_worker_nothing_is_reserved(sealed: Workspace, frail: Cluster) -> None:
+    for address, words in (
+        (f"tls://127.0.0.1:{free_port()}", "no Dask scheduler with our certificates answers"),
+        (frail.address, "no Airlock worker of the cluster has answered for 4 s (release.cluster_timeout)"),
+    ):
+        process, home = begin(sealed, address)
+        output = process.communicate(timeout=120)[0]
+        assert (process.returncode, words in output) == (1, True), output
+        assert "reserve" not in kinds(home)
+
+
+def test_a_pass_whose_workers_are_all_gone_ends_and_is_taken_over(
+    sealed: Workspace, frail: Cluster, here: Made
+) -> None:
+    frail.grow(1)
+    process, home = begin(sealed, frail.address)
+    stop_workers(frail, home)
+    with asking(frail) as client:
+        busy(client)
+    frail.processes[1].kill()
+    frail.processes.pop(1).wait()
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == 1
+    assert "no Airlock worker of the cluster has answered for 4 s" in output
+    assert (kinds(home).count("reserve"), kinds(home).count("commit")) == (1, 0)
+    frail.grow(1)
+    again = go_on(sealed, home, frail.address)
+    assert again.wait(timeout=300) == 0
+    assert finish(sealed, home).digest == here.digest
+    assert (kinds(home).count("reserve"), kinds(home).count("commit")) == (1, 1)
+
+
+def test_a_scheduler_lost_in_a_pass_is_one_clear_line(sealed: Workspace, frail: Cluster) -> None:
+    frail.grow(1)
+    process, home = begin(sealed, frail.address)
+    stop_workers(frail, home)
+    with asking(frail) as client:
+        busy(client)
+    frail.processes[0].kill()
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == 1
+    told = [line for line in output.splitlines() if line.startswith("airlock: ")]
+    assert len(told) == 1
+    assert f"the Dask scheduler at {frail.address} was lost" in told[0]
+    assert "TypeError" not in output
+
+
+STRANGER = """
+import encodings.idna, os, sys, distributed
+address, *files = sys.argv[1:]
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+tls = dict(zip(("tls_ca_file", "tls_client_cert", "tls_client_key"), files)) if files else {}
+given = distributed.Security(require_encryption=True, **tls) if files else None
+try:
+    with distributed.Client(address, security=given, timeout=4) as client:
+        print("ran as", client.submit(os.getuid).result(timeout=20))
+except Exception as error:
+    print("refused", type(error).__name__)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_another_user_of_the_machine_cannot_run_a_function(
+    sealed: Workspace, cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.grow(1)
+    wait_for(lambda: joined(cluster) >= 1, "a worker joins")
+    own = make_certificates(tmp_path)
+    for path in (tmp_path, own.authority, own.certificate, own.key):
+        path.chmod(0o755)
+
+    def stranger(address: str, *files: Path) -> str:
+        command = [sys.executable, "-c", STRANGER, address, *map(str, files)]
+        done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
+        return done.stdout.strip() or done.stderr
+
+    assert stranger(cluster.address.replace("tls://", "tcp://")).startswith("refused")
+    assert stranger(cluster.address, own.authority, own.certificate, own.key).startswith("refused")
+    port = free_port()
+    control = Cluster(sealed, f"tcp://127.0.0.1:{port}", sealed.environment)
+    try:
+        control.start("dask", "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
+        control.start("dask", "worker", control.address, "--nworkers", "1", "--no-dashboard")
+        assert stranger(control.address) == "ran as 0"
+    finally:
+        control.stop()
+
+
+def test_the_certificates_are_the_owners_alone_and_made_once(sealed: Workspace) -> None:
+    (folder,) = (sealed.home / "airlock").glob("*/dask")
+    names = {f"{role}.{kind}" for role in ("scheduler", "worker", "client") for kind in ("pem", "key")}
+    assert {path.name for path in folder.iterdir()} == names | {"ca.pem"}, "the authority's key is not kept"
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    again = sealed.run("airlock", "keys", "dask", check=False)
+    assert (again.returncode, again.stderr.count("\n")) == (2, 1)
+    assert "`airlock keys dask --renew` makes new ones" in again.stderr
+
+
+def test_certificates_from_dasks_own_configuration_are_used(
+    sealed: Workspace, here: Made, tmp_path: Path
+) -> None:
     certificates = make_certificates(tmp_path)
     roles = {"SCHEDULER", "WORKER", "CLIENT"}
     tls = {f"DASK_DISTRIBUTED__COMM__TLS__{role}__CERT": str(certificates.certificate) for role in roles}
@@ -205,34 +367,57 @@ def test_over_tls_with_certificates_and_not_without(sealed: Workspace, here: Mad
         )
         cluster.grow(1)
         assert release(sealed, cluster.address, tls).digest == here.digest
-        bare, _ = begin(sealed, cluster.address)
-        assert "tls:// needs certificates" in bare.communicate(timeout=300)[0]
-        assert bare.returncode == 2
     finally:
         cluster.stop()
 
 
+def test_without_certificates_the_line_names_the_command(sealed: Workspace) -> None:
+    home = sealed.home / "home-bare"
+    shutil.copytree(sealed.home / "airlock", home, ignore=shutil.ignore_patterns("dask"))
+    process = go_on(sealed, home, "tls://127.0.0.1:8786")
+    assert (
+        "a Dask client needs certificates: `airlock keys dask` makes them"
+        in process.communicate(timeout=300)[0]
+    )
+    assert process.returncode == 2
+
+
 @pytest.mark.parametrize(
     "address",
-    [None, "", "tcp://10.0.0.7:8786", "tcp://scheduler:8786", "tls://scheduler", "http://127.0.0.1:80", "x"],
+    [
+        *(
+            None,
+            "",
+            "tcp://10.0.0.7:8786",
+            "tcp://scheduler:8786",
+            "tls://scheduler",
+            "http://127.0.0.1:80",
+            "x",
+        ),
+        *("tcp://127.0.0.1:8786", "tcp://localhost:8786", "tcp://[::1]:8786", "inproc://x:1", "tls://:8786"),
+    ],
 )
-def test_sums_without_noise_never_leave_in_the_clear(address: str | None) -> None:
-    with pytest.raises(ParamsError, match=r"release\.address"):
+def test_sums_without_noise_never_travel_in_the_clear(address: str | None) -> None:
+    with pytest.raises(ParamsError, match=r"release\.address") as refused:
         check_address(address)
+    assert not address or "`airlock keys dask` makes the certificates" in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["tls://scheduler.example.org:8786", "tcp://127.0.0.1:8786", "tcp://localhost:8786", "tcp://[::1]:8786"],
-)
-def test_tls_and_loopback_are_fine(address: str) -> None:
-    assert check_address(address) == address
+def test_tls_is_fine() -> None:
+    assert check_address("tls://scheduler.example.org:8786") == "tls://scheduler.example.org:8786"
 
 
 def wait_until_joined(cluster: Cluster, workers: int) -> None:
     wait_for(lambda: joined(cluster) == workers, f"{workers} workers join")
 
 
+def asking(cluster: Cluster) -> distributed.Client:
+    """A client with the broker's certificate."""
+    return distributed.Client(
+        cluster.address, security=security(cluster.workspace), set_as_default=False, timeout=60
+    )
+
+
 def joined(cluster: Cluster) -> int:
-    with distributed.Client(cluster.address, set_as_default=False, timeout=60) as client:
+    with asking(cluster) as client:
         return len(client.scheduler_info(n_workers=-1)["workers"])

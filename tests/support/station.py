@@ -1,7 +1,8 @@
-"""A Prefect server with workers and a workspace, all real, all gone afterwards; spoken to over HTTP as any client would."""
+"""A Prefect server with workers and a workspace, all real, all gone afterwards; spoken to over HTTP."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -71,7 +72,9 @@ class Station:
     def call(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         address = self.environment["PREFECT_API_URL"] + path
-        request = urllib.request.Request(address, data, {"Content-Type": "application/json"}, method=method)
+        word = base64.b64encode(self.environment["PREFECT_API_AUTH_STRING"].encode()).decode()
+        headers = {"Content-Type": "application/json", "Authorization": f"Basic {word}"}
+        request = urllib.request.Request(address, data, headers, method=method)
         for _ in range(RETRIES):
             try:
                 with urllib.request.urlopen(request, timeout=120) as answer:
