@@ -170,20 +170,20 @@ class Ledger:
         )
         for patience in reversed(range(TRIES)):
             # Priced before the lock is taken: sums of loss distributions take seconds, which other writers need not wait for.
-            before = self._book()
+            with self._store.reading() as connection:
+                earlier, before = self._read(connection)
             quote = Quote(before.account(population), (asked,))
             fits = release_id in before.releases or not asked.charged or quote.fits
             with self._store.writing() as connection:
                 entries, book = self._read(connection)
                 if known := book.releases.get(release_id):
                     return self._resume(connection, entries, known, asked)
-                account = book.account(population)
-                if account != quote.account:
-                    if patience:
+                if entries[-1].hash != earlier[-1].hash:
+                    if patience and book.account(population) != quote.account:
                         continue  # somebody else was faster: price again, outside
-                    quote = Quote(account, (asked,))
+                    quote = Quote(book.account(population), (asked,))
                     fits = not asked.charged or quote.fits
-                refusals.check_terms(asked, account, scratch=bool(entries[0].details["scratch"]))
+                refusals.check_terms(asked, quote.account, scratch=bool(entries[0].details["scratch"]))
                 if fits:
                     kind = "reserve" if asked.charged else "disclosure"
                     self._write(connection, entries, kind, asked, _reserved_terms(asked, quote))

@@ -17,7 +17,7 @@ from airlock.inside.digests import canonical_json
 from airlock.ledger.accounts import Account, Cap, Release
 from airlock.privacy.box import ROUNDING as ROUNDING
 from airlock.privacy.box import Box, add_up
-from airlock.privacy.charges import Charge, Kind
+from airlock.privacy.charges import Charge, Kind, of_gaussian
 from airlock.privacy.guarantees import Neighbours
 from airlock.privacy.rounding import float_above, root_above
 
@@ -85,10 +85,15 @@ class Quote:
         """The limits of the cap; None without a cap, and for public data."""
         return box_of(self.account, self.asked)
 
-    @property
+    @cached_property
+    def used(self) -> Charge:
+        """The sum of what was charged so far, in a box; it is formed once."""
+        return charges_of(self.account.charged, self.box) if self.box else Charge()
+
+    @cached_property
     def before(self) -> float:
         """Spent so far."""
-        return self._sum(self.account.charged)
+        return self.box.gauge(self.used) if self.box else total(self.account.charged, self.delta)
 
     @property
     def alone(self) -> float:
@@ -98,7 +103,9 @@ class Quote:
     @property
     def together(self) -> float:
         """Spent afterwards."""
-        return self._sum((*self.account.charged, *self.asked))
+        if self.box:
+            return self.box.gauge(self.used + charges_of(self.asked, self.box))
+        return total((*self.account.charged, *self.asked), self.delta)
 
     @property
     def over(self) -> list[str]:
@@ -107,7 +114,7 @@ class Quote:
         if cap is None:
             return []
         if self.box:
-            return self.box.over(charges_of((*self.account.charged, *self.asked), self.box))
+            return self.box.over(self.used + charges_of(self.asked, self.box))
         return [f"epsilon > {cap.epsilon:g}"] if self.together > cap.epsilon * (1 + ROUNDING) else []
 
     @property
@@ -118,12 +125,24 @@ class Quote:
     @property
     def largest(self) -> float | None:
         """The largest epsilon of one more Gaussian release that still fits, to three digits, rounded down."""
-        return largest_gaussian(self.account) if self.account.cap else None
+        return largest_gaussian(self) if self.account.cap else None
 
-    def _sum(self, releases: Sequence[Release]) -> float:
+    def of(self, releases: Sequence[Release]) -> float:
+        """What some of the charged releases come to by themselves."""
+        if len(releases) == len(self.account.charged):
+            return self.before
         if self.box is None:
             return total(releases, self.delta)
         return self.box.gauge(charges_of(releases, self.box))
+
+    def with_asked(self, *asked: Release) -> Quote:
+        """The same account, asked for something else: what was charged is not added up again."""
+        other = Quote(self.account, asked)
+        if self.account.charged:
+            other.__dict__.update(
+                {name: self.__dict__[name] for name in ("box", "used") if name in self.__dict__}
+            )
+        return other
 
 
 def spent(account: Account) -> Spent:
@@ -141,7 +160,7 @@ def spent(account: Account) -> Spent:
         left=None if cap is None else max(0.0, cap - quote.before),
         largest=quote.largest,
         mechanisms={
-            name: quote._sum([release for release in charged if release.mechanism == name]) for name in names
+            name: quote.of([release for release in charged if release.mechanism == name]) for name in names
         },
         releases=len(charged),
         disclosures=len(account.releases) - len(charged),
@@ -156,7 +175,7 @@ def spent(account: Account) -> Spent:
 def _purses(quote: Quote) -> dict[str, Purse] | None:
     if quote.box is None:
         return None
-    used = charges_of(quote.account.charged, quote.box)
+    used = quote.used
     return {
         "pure": Purse(float_above(used.pure), quote.box.pure),
         "mu": Purse(root_above(used.square), quote.box.mu),
@@ -232,10 +251,12 @@ def charge_of(release: Release, box: Box) -> Charge | None:
     """What one release is charged: as it was written down, or else from its event. None if there is no finite charge in this box."""
     if release.charge is not None:
         return Charge.from_json(release.charge)
+    if release.event and release.event["kind"] == "gaussian":
+        return of_gaussian(release.event["noise_multiplier"])
     return _charge(canonical_json(release.event), release.neighbours, box)
 
 
-def largest_gaussian(account: Account) -> float:
+def largest_gaussian(quote: Quote) -> float:
     """How large one more Gaussian release may be, to three digits.
 
     Squared shifts of Gaussians add up, which gives the answer in a box, and for public data where the history is Gaussian.
@@ -243,9 +264,9 @@ def largest_gaussian(account: Account) -> float:
     """
     from airlock.privacy.calibration import gaussian_mu
 
+    account, quote = quote.account, quote.with_asked()
     cap, charged = account.cap, account.charged
     assert cap is not None
-    quote = Quote(account, ())
     spent = quote.before
     if not quote.fits or spent >= cap.epsilon:
         return 0.0
@@ -255,7 +276,7 @@ def largest_gaussian(account: Account) -> float:
     square = _square_left(quote, spent)
     guess = total([_gaussian(example, math.sqrt(square))], cap.delta) if square > 0 else 0.0
     for candidate in (round_down(guess), round_down(guess * 0.999), round_down(cap.epsilon - spent)):
-        if candidate > 0 and Quote(account, (_gaussian(example, gaussian_mu(candidate, cap.delta)),)).fits:
+        if candidate > 0 and quote.with_asked(_gaussian(example, gaussian_mu(candidate, cap.delta))).fits:
             return candidate
     return 0.0
 
@@ -274,7 +295,7 @@ def largest_like(quote: Quote) -> float | None:
     for _ in range(TRIES if box and left > 0 else 0):
         assert box is not None
         noisier = replace(asked, event=to_json(scale(event, factor)))
-        if Quote(quote.account, (noisier,)).fits:
+        if quote.with_asked(noisier).fits:
             high = factor
         else:
             low = factor
@@ -291,7 +312,7 @@ def _square_left(quote: Quote, spent: float) -> float:
     from airlock.privacy.calibration import gaussian_mu
 
     if quote.box:
-        return float(Fraction(quote.box.mu) ** 2 - charges_of(quote.account.charged, quote.box).square)
+        return float(Fraction(quote.box.mu) ** 2 - quote.used.square)
     cap = quote.account.cap
     assert cap is not None
     return gaussian_mu(cap.epsilon, cap.delta) ** 2 - (gaussian_mu(spent, cap.delta) ** 2 if spent else 0.0)

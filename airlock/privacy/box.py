@@ -61,5 +61,11 @@ class Box:
 
 
 def add_up(charges: Iterable[Charge]) -> Charge:
-    """The sum."""
-    return sum(charges, Charge())
+    """The sum. Denominators are powers of two: over a common one, thousands of charges are a sum of integers."""
+    found = list(charges)
+    return Charge(*(_sum([getattr(one, name) for one in found]) for name in ("pure", "square", "delta")))
+
+
+def _sum(numbers: list[Fraction]) -> Fraction:
+    common = math.lcm(*{number.denominator for number in numbers})
+    return Fraction(sum(number.numerator * (common // number.denominator) for number in numbers), common)

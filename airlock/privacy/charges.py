@@ -73,6 +73,12 @@ def _kind(parts: Counter[DpEvent]) -> Kind:
     return "pure" if names <= {*LAPLACE} else "mixed"
 
 
+@lru_cache(maxsize=65536)
+def of_gaussian(multiplier: float) -> Charge:
+    """One Gaussian query: mu^2 = 1/z^2, and nothing else."""
+    return Charge(square=fraction_above(1 / Fraction(multiplier) ** 2))
+
+
 def charge(event: DpEvent, *, neighbours: Neighbours, purse: bool, slack: float, mu: float) -> Charge | None:
     """What `event` is charged in a box with these limits, or None if no finite charge is known.
 
@@ -93,10 +99,7 @@ def charge(event: DpEvent, *, neighbours: Neighbours, purse: bool, slack: float,
         {part: count for part, count in parts.items() if _kind(Counter({part: 1})) == "gaussian"}
     )
     square = sum(
-        (
-            count * fraction_above(1 / Fraction(part.noise_multiplier) ** 2)
-            for part, count in gaussians.items()
-        ),
+        (count * of_gaussian(part.noise_multiplier).square for part, count in gaussians.items()),
         Fraction(0),
     )
     found = Charge(square=square)
