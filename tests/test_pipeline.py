@@ -174,6 +174,7 @@ def test_private_records_are_judged_only_by_a_release_of_its_own(workspace: Work
     workspace.set("train.ridge", 0.5)
     workspace.run("dvc", "repro")
     assert "not measured" in workspace.run("airlock", "report").stdout
+    assert workspace.run("airlock", "audit").returncode == 0, "the earlier model was judged, and was signed"
 
 
 def test_a_pipeline_that_would_not_fit_releases_nothing_at_all(workspace: Workspace) -> None:

@@ -40,15 +40,6 @@ def split(mu: float, shares: Sequence[float]) -> list[float]:
     return [root_above(max(total, Fraction(1)) / (Fraction(mu) ** 2 * share)) for share in exact]
 
 
-def laplace_scale(epsilon: float, sensitivity: float) -> float:
-    """Scale of Laplace noise for an L1 sensitivity: sensitivity / epsilon, rounded up."""
-    if not 0 < epsilon < math.inf or not 0 < sensitivity < math.inf:
-        raise ValueError(
-            f"epsilon and sensitivity must be positive and finite, got {epsilon} and {sensitivity}"
-        )
-    return float_above(Fraction(sensitivity) / Fraction(epsilon))
-
-
 def noise_scale(sensitivity: float | int, multiplier: float) -> float:
     """sensitivity * multiplier, rounded up."""
     return float_above(Fraction(sensitivity) * Fraction(multiplier))

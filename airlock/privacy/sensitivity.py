@@ -71,44 +71,6 @@ def bounded_cross(norm: int, other_norm: int, *, neighbours: Neighbours = "zero-
     return _pick(neighbours, square, 4 * square)
 
 
-def joint(
-    norm: int,
-    weight: float,
-    *,
-    labels: Labels,
-    classes: int,
-    neighbours: Neighbours = "zero-out",
-    non_negative: bool = False,
-) -> float:
-    """Of the pair (sum u u^T, weight * sum u y^T), released with one noise (MECHANISMS.md 1c, there with norm 1 and s = weight).
-
-    zero-out: |u|^4 + w^2 |u|^2 |y|^2 at |u| = S. replace-one, with k = w^2 |y|^2 and -m = w^2 y.z for different labels:
-      same label       |u|^4 + |v|^4 - 2 t^2 + k (|u|^2 + |v|^2 - 2 t), largest at |u| = |v| = S and t = -k/2 (or -S^2 if that is nearer 0):
-                       2 S^4 + 2 k S^2 + k^2 / 2, or 4 k S^2 where k > 2 S^2;
-      different label  the same with +2 m t in place of -2 k t, largest at t = m/2 (or S^2); less than the former as m <= k.
-    Where t >= 0 the first is largest at t = 0 and the second is the larger: 2 S^4 + 2 k S^2 + m^2 / 2, or 2 S^2 (k + m) where m > 2 S^2.
-    That both grow with |u| and |v| along the maximum is shown in docs/privacy.md.
-    """
-    square, apart = _label_products(labels, classes)
-    area, k, m = Fraction(norm) ** 2, Fraction(weight) ** 2 * square, Fraction(weight) ** 2 * -apart
-    pull = m if non_negative else k
-    inside = 2 * area**2 + 2 * k * area + pull**2 / 2
-    return _pick(neighbours, area**2 + k * area, inside if pull <= 2 * area else 2 * area * (k + pull))
-
-
-def gram_l1(norm: int, *, neighbours: Neighbours = "zero-out") -> int:
-    """L1 sensitivity of the upper triangle of sum u u^T with its off-diagonal entries doubled, for rows of L1 norm at most `norm`.
-
-    sum_i u_i^2 + 2 sum_{i<j} |u_i u_j| = (sum |u_i|)^2. Replace-one: twice that (rows with disjoint supports reach it).
-    """
-    return _double(neighbours, norm**2)
-
-
-def cross_l1(norm: int, other_norm: int, *, neighbours: Neighbours = "zero-out") -> int:
-    """L1 sensitivity of sum u y^T for rows of L1 norms at most `norm` and `other_norm`: their product; replace-one: twice that."""
-    return _double(neighbours, norm * other_norm)
-
-
 def of_user(sensitivity: float, records: int) -> float:
     """Sensitivity to one user who has at most `records` records: as many steps, by the triangle inequality."""
     return float_above(Fraction(sensitivity) * records)

@@ -21,6 +21,7 @@ from airlock.inside.digests import CHUNK, COMPILED, md5_listing, sha256_listing
 from airlock.wall import kernel
 from airlock.wall.grants import Held
 
+CODE, COMPILED_ENDINGS = ("airlock", "stages"), (".pyc", ".pyo", ".so")
 DEEPEST, MOST_ENTRIES = 64, 1_000_000
 """Of a dep or an out: folders in folders, and entries in all."""
 
@@ -135,9 +136,16 @@ def _is_folder(descriptor: int) -> bool:
 
 
 def _unhashed(descriptor: int, name: str) -> Iterator[str]:
-    """Compiled modules are not shown: beside code no hash counts them, and they could be anything."""
+    """Compiled modules are not shown: beside code no hash counts them, and they could be anything.
+
+    Raises:
+        BoundaryError: a module without its source stands among the code, which nobody can review.
+    """
     if _is_folder(descriptor):
         for entry in entries(descriptor, name):
+            bare = COMPILED not in entry.name.split("/") and entry.last.endswith(COMPILED_ENDINGS)
+            if bare and name.split("/")[0] in CODE:
+                raise BoundaryError(f"'{name}/{entry.name}' is compiled code, which nobody can review: remove it")
             if (
                 entry.last == COMPILED
                 and stat.S_ISDIR(entry.status.st_mode)

@@ -68,15 +68,6 @@ def test_draws_are_paid_for_out_of_delta() -> None:
         calibration.gaussian_mu(400.0, 1e-5, draws=10**6)
 
 
-@given(st.floats(1e-3, 100), st.floats(1e-3, 1e9))
-def test_laplace_noise_costs_what_was_asked(epsilon: float, sensitivity: float) -> None:
-    scale = calibration.laplace_scale(epsilon, sensitivity)
-    assert Fraction(sensitivity) / Fraction(scale) <= Fraction(epsilon)
-    assert accounting.epsilon(dp_event.LaplaceDpEvent(scale / sensitivity), 0.0) == pytest.approx(
-        epsilon, rel=1e-14
-    )
-
-
 @given(st.integers(1, 2**52), st.floats(1e-3, 1e3))
 def test_noise_is_never_less_than_sensitivity_times_multiplier(sensitivity: int, multiplier: float) -> None:
     assert Fraction(calibration.noise_scale(sensitivity, multiplier)) >= sensitivity * Fraction(multiplier)

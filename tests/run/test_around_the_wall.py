@@ -150,3 +150,14 @@ def test_the_verifiers_wall_is_never_less_than_the_minimum() -> None:
     from airlock.bundle import rerun
 
     assert rerun.WALL.enforcement == "auto"
+
+
+def test_compiled_code_without_its_source_is_refused(finished: Workspace) -> None:
+    source = finished.root / "stages/open/hidden.py"
+    source.write_text("SECRET = 1\n")
+    finished.run("python", "-m", "compileall", "-q", "-b", str(source))
+    source.unlink()
+    done = finished.run("airlock", "run", "train", check=False)
+    assert done.returncode == 1 and "hidden.pyc' is compiled code" in done.stderr
+    (finished.root / "stages/open/hidden.pyc").unlink()
+    finished.run("airlock", "run", "train")
