@@ -17,7 +17,7 @@ help:  ## show what can be made
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
 	@echo "Setting up .venv (about three minutes the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bundles,cluster,dev,onnx,pages,schedule]'
 	@touch .venv/.ready
 
 setup: .venv/.ready  ## make the virtual environment

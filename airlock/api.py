@@ -1,9 +1,11 @@
-"""A trained model for other programs: `from airlock import Model`, with the methods that scikit-learn's classifiers have.
+"""A trained model for other programs: `from airlock import Model`, with the methods that scikit-learn's
+classifiers have.
 
     model = Model.load("data/model")
     model.predict_proba(frame)         # a pandas frame, an Arrow table, a dict of columns, or the path of a file
 
-Nothing is learned here and nothing is sent anywhere: the folder holds all that prediction needs, and records stay where they are.
+Nothing is learned here and nothing is sent anywhere: the folder holds all that prediction needs, and records
+stay where they are.
 """
 
 from __future__ import annotations

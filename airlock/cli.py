@@ -1,4 +1,7 @@
-"""The `airlock` command: argument parsing only. Each command's file is in airlock/commands and imports its work lazily."""
+"""The `airlock` command: argument parsing only.
+
+Each command's file is in airlock/commands and imports its work lazily.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,16 @@ COMMANDS = (
     ),
     *("bundle", "verify", "keys", "log", "doctor", "worker"),
 )
+
+# What a plain installation leaves out, and the extra that brings it.
+EXTRAS = {
+    "distributed": "cluster",
+    "matplotlib": "pages",
+    "onnx": "onnx",
+    "prefect": "schedule",
+    "psycopg": "postgres",
+    "rocrate": "bundles",
+}
 
 app = typer.Typer(
     name="airlock",
@@ -67,6 +80,11 @@ def main() -> None:
         _fail(str(error), error.exit_code, debug)
     except TyperException as error:
         _fail(f"{_words(error)} (see `airlock --help`)", 2, debug)
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        extra = f"pip install 'airlock-pipeline[{EXTRAS[error.name]}]'"
+        _fail(f"this needs the package '{error.name}', which is not installed: run `{extra}`", 2, debug)
     except (typer.Abort, KeyboardInterrupt):
         _fail("stopped", 130, debug)
 

@@ -26,7 +26,10 @@ class Section(BaseModel):
 
 
 class IngestParams(Section):
-    """How records are split before they are sealed. Splits depend on row position and a key, never on values."""
+    """How records are split before they are sealed.
+
+    Splits depend on row position and a key, never on values.
+    """
 
     holdout_fraction: float = Field(0.2, ge=0, lt=1)
     folds: int = Field(0, ge=0, le=1000)
@@ -34,7 +37,9 @@ class IngestParams(Section):
 
 
 class RelevanceParams(Section):
-    """A small earlier release that says which features matter; `network` is what the relevance of `adlm` itself goes through."""
+    """A small earlier release that says which features matter; `network` is what the relevance of `adlm`
+    itself goes through.
+    """
 
     mode: Annotated[Literal["off", "statistics", "lrp"], BeforeValidator(_off)] = "off"
     share: float = Field(0.1, gt=0, lt=1)
@@ -147,7 +152,10 @@ def _first_line(model: type[BaseModel], error: ValidationError) -> str:
             else f"; valid keys: {', '.join(_keys_beside(model, path[:-1]))}"
         )
         return f"unknown key '{'.'.join(path)}'{hint}"
-    return f"{'.'.join(path) or 'document'}: {first['msg'][0].lower()}{first['msg'][1:]} (got {first['input']!r})"
+    return (
+        f"{'.'.join(path) or 'document'}: {first['msg'][0].lower()}{first['msg'][1:]} (got "
+        f"{first['input']!r})"
+    )
 
 
 def _keys_beside(model: type[BaseModel], parents: list[str]) -> list[str]:

@@ -1,11 +1,19 @@
-"""`make bench`: accuracy, the comparison with DP-SGD, the ablation of relevance, scaling, and the page made from them."""
+"""`make bench`: accuracy, the comparison with DP-SGD, the ablation of relevance, scaling, and the page made
+from them.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-PARTS = ("bench.dpsgd", "bench.accuracy", "bench.relevance", "bench.scaling", "bench.tables")
+PARTS = (
+    "bench.flagship.dpsgd",
+    "bench.flagship.accuracy",
+    "bench.flagship.relevance",
+    "bench.scale.scaling",
+    "bench.tables",
+)
 
 if __name__ == "__main__":
     for part in PARTS:

@@ -1,12 +1,14 @@
-"""Attacks on the release of every sound mechanism, through sealed records and the stages' own code; resumable.
+"""Attacks on the release of every sound mechanism, through sealed records and the stages' own code;
+resumable.
 
     python -m bench.attacks                     what is missing, to bench/results/attacks.json
     python -m bench.attacks --only dp-mac       one of them
     python -m bench.attacks --again             all of it once more
     python -m bench.attacks --table             the table of docs/attacks.md
 
-Each cell takes about `--seconds` of one core: slow releases are run less often, and their bounds are lower for it. Then
-`airlock compare --markdown docs/papers.md --save stages/open/report/published.csv` shows the new figures.
+Each cell takes about `--seconds` of one core: slow releases are run less often, and their bounds are lower
+for it. Then `airlock compare --markdown docs/papers.md --save stages/open/report/published.csv` shows the new
+figures.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from stages.attack import target_of
 
 RESULTS = Path(__file__).parent / "results/attacks.json"
 EPSILONS = (0.5, 1.0, 3.0)
-# Every mechanism with a finite proof, the two other releases, and the options under which a mechanism has one.
+# Every mechanism with a finite proof, the two other releases, and the options under which a mechanism has
+# one.
 SOUND: dict[str, dict[str, Any]] = {
     "coefficients": {},
     "coefficients-iterated": {},

@@ -3,7 +3,8 @@
     python -m bench.submission FOLDER         a clone in FOLDER, one commit a row, one bundle, the page docs/example.md
     python -m bench.submission FOLDER wdbc    the rows of one data set only
 
-It goes on where it stopped. Rows are runs of the ordinary pipeline with other parameters; epochs are cut to what a laptop does in minutes.
+It goes on where it stopped. Rows are runs of the ordinary pipeline with other parameters; epochs are cut to
+what a laptop does in minutes.
 """
 
 from __future__ import annotations
@@ -133,7 +134,9 @@ def subject(dataset: str, mechanism: str) -> str:
 
 
 def make_row(clone: Clone, dataset: str, mechanism: str, options: dict[str, Any]) -> None:
-    """Run the pipeline with a row's parameters and commit what it made; a row that is committed already stays."""
+    """Run the pipeline with a row's parameters and commit what it made; a row that is committed already
+    stays.
+    """
     if subject(dataset, mechanism) in clone.commits():
         return
     if not (clone.folder / f"data/handles/{dataset}").exists():

@@ -70,7 +70,8 @@ def beside(rows: list[dict[str, Any]]) -> str:
                 peer["seconds"] / row["seconds"],
             )
             lines.append(
-                f"- {row['mechanism']}: {points:+.2f} points against that network, in 1/{share:.1f} of its time."
+                f"- {row['mechanism']}: {points:+.2f} points against that network, "
+                f"in 1/{share:.1f} of its time."
             )
     return "\n".join(lines)
 
@@ -114,7 +115,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     speeds = [row for row in rows if "gram_fraction" in row]
     texts = [
-        f"\nA Gram matrix is accumulated at {100 * row['gram_fraction']:.0f} % of the speed of a plain matrix product in the same run.\n"
+        f"\nA Gram matrix is accumulated at {100 * row['gram_fraction']:.0f} % of the speed of a plain "
+        "matrix product in the same run.\n"
         for row in speeds
     ]
     return "\n".join(lines + texts)

@@ -35,7 +35,8 @@ def answer(room: Room) -> list[dict[str, Any]]:
         how = {name: asked[name] for name in ("canaries", "seed", "confidence", "factor")}
         return canary_audit.run(half, training, room.params, **how)
     targets = _checked(room) if asked["accounting"] else [_attacked(room)]
-    # A pair at the very edge of the proof is passed by chance as often as the bound allows: divide that by all bounds.
+    # A pair at the very edge of the proof is passed by chance as often as the bound allows: divide that by
+    # all bounds.
     bounds = sum(1 if target.law.family is None else 2 for target in targets)
     confidence = 1 - (1 - asked["confidence"]) / bounds
     how = {"trials": asked["trials"], "seed": asked["seed"], "sampler": asked["sampler"]}
@@ -77,7 +78,8 @@ def target_of(
     effort: end_to_end.Effort = end_to_end.Effort(),
     tick: Tick = lambda done, total: None,
 ) -> Target:
-    """The stages that make `what` on made-up records of their own kind, on the neighbours that they tell apart best.
+    """The stages that make `what` on made-up records of their own kind, on the neighbours that they tell
+    apart best.
 
     Args:
         what: "relevance", "evaluation" or "release" (with the relevance that it builds on, where that is on).

@@ -1,8 +1,9 @@
 """The mechanisms: how to write one, and where each of them is.
 
-A mechanism has two halves, each a module. The release half (`Mechanism`) reads sealed records and perturbs; the open half
-(`Training`) trains from what was released. To add one, write the two modules, add a line to `MECHANISMS`, describe it in
-docs/papers.md or docs/mechanism.md with its proof in docs/proofs, and give it a class in tests/conformance.
+A mechanism has two halves, each a module. The release half (`Mechanism`) reads sealed records and perturbs;
+the open half (`Training`) trains from what was released. To add one, write the two modules, add a line to
+`MECHANISMS`, describe it in docs/papers.md or docs/mechanism.md with its proof in docs/proofs, and give it a
+class in tests/conformance.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Given:
         key, release_id: of the keyed noise (airlock/privacy/noise.py).
         weights: of the relevance release, where there is one.
         connection: to the workers of a cluster, with `release.engine: dask`.
-        tick, checkpoint: for what takes long: whom to tell, and a folder in which functions of noisy numbers may be kept.
+        tick, checkpoint: for what takes long: whom to tell, and a folder in which functions of noisy numbers
+            may be kept.
     """
 
     params: Params
@@ -63,7 +65,10 @@ class Given:
 
 
 class Make(Protocol):
-    """How a release is made, the same for every mechanism. Write a function of one `Given` and put `@makes` on it."""
+    """How a release is made, the same for every mechanism.
+
+    Write a function of one `Given` and put `@makes` on it.
+    """
 
     def __call__(
         self,
@@ -103,12 +108,14 @@ class Mechanism(Protocol):
             check_local(params, NAME)                    # refuse here what is not offered, before anything is read
             width = feature_map("tabular-2", facts.kind, facts.shape).width
             reach = sensitivity.mean(LIMIT, neighbours=params.release.neighbours)
-            return [Query("total", 1, reach, "gaussian", width, share=1.0).of_unit(records_per_unit(params, facts))]
+            return [Query("total", 1, reach, "gaussian", width, share=1.0).of_unit(records_per_unit(params,
+            facts))]
 
         def plan(params: Params, facts: Facts) -> Plan:
             priced = price(queries(params, facts), params.release)
             shaping = {"epsilon": params.release.epsilon, "delta": params.release.delta}    # hashed into the id
-            return Plan(NAME, VERSION, shaping, passes=1, proven=guarantee(priced, params.release, argument=ARGUMENT))
+            return Plan(NAME, VERSION, shaping, passes=1, proven=guarantee(priced, params.release,
+            argument=ARGUMENT))
 
         @makes
         def make(given: Given) -> Released:
@@ -118,8 +125,9 @@ class Mechanism(Protocol):
             exact = Records(given.reader, rows, given.facts.shape).ask(Wanted({"total": "sum"}))
             return {"total": teller.tell("total", exact["total"])}, {"sums": teller.details()}
 
-    `plan` runs without any record and is what the ledger charges; `make` must read as often as was priced. What a record contributes
-    depends on that record alone, a null record contributes nothing, and a mechanism may also say what an attack goes for (`targets`).
+    `plan` runs without any record and is what the ledger charges; `make` must read as often as was priced.
+    What a record contributes depends on that record alone, a null record contributes nothing, and a mechanism
+    may also say what an attack goes for (`targets`).
     """
 
     NAME: str

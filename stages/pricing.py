@@ -1,4 +1,7 @@
-"""What the release stages would make, priced. The broker asks this behind the wall, before any record is read."""
+"""What the release stages would make, priced.
+
+The broker asks this behind the wall, before any record is read.
+"""
 
 from __future__ import annotations
 

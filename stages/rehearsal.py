@@ -1,6 +1,8 @@
-"""The release stages on made-up records, as the pipeline runs them: sealed files, the stage's own `main`, the files it writes.
+"""The release stages on made-up records, as the pipeline runs them: sealed files, the stage's own `main`, the
+files it writes.
 
-For attacks. What is attacked is then everything that shapes the released bytes: sealing, feature maps, sums, sensitivities, noise, files.
+For attacks. What is attacked is then everything that shapes the released bytes: sealing, feature maps, sums,
+sensitivities, noise, files.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ class Rehearsal:
         if self.model:
             save_model(self.model, self.folder / MODEL)
         sealed = self._seal(data)
-        # Any number of workers gives the same bits; a pool of threads for every pass over six records takes most of a run's time.
+        # Any number of workers gives the same bits; a pool of threads for every pass over six records takes
+        # most of a run's time.
         passes.bounded_map = _plain_map
         released: dict[str, Any] = {}
         for out in self.outs:

@@ -1,4 +1,6 @@
-"""Made-up data sets that attacks are run on: the smallest on which each mechanism works as it does on real ones."""
+"""Made-up data sets that attacks are run on: the smallest on which each mechanism works as it does on real
+ones.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def of(what: str, params: Params) -> tuple[Params, Facts]:
 
 
 def model(facts: Facts) -> Model:
-    """A model that says the last label of every record, so that a record of that label is right and a null record is not."""
+    """A model that says the last label of every record, so that a record of that label is right and a null
+    record is not.
+    """
     named = features.choose("auto", facts.kind, facts.features)
     width = features.feature_map(named, facts.kind, facts.shape).width
     layers = [(np.zeros((width, len(facts.labels))), np.arange(len(facts.labels), dtype=np.float64))]

@@ -1,4 +1,6 @@
-"""A real workspace for tests: the project's tracked files in an empty folder, its own git, DVC and AIRLOCK_HOME."""
+"""A real workspace for tests: the project's tracked files in an empty folder, its own git, DVC and
+AIRLOCK_HOME.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The ablations are runs that can be made: each has its own name and options that mechanisms know; none is a stage of the project."""
+"""The ablations are runs that can be made: each has its own name and options that mechanisms know; none is a
+stage of the project.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench import ablation, adlm
+from bench.papers import ablation, adlm
 from stages.mechanisms import mechanism
 from tests.support.comparison import facts
 
@@ -29,7 +31,9 @@ def test_every_experiment_has_a_name_of_its_own_and_known_options() -> None:
 
 
 def test_a_row_says_what_was_done() -> None:
-    """Epochs of an interactive mechanism are its own; relevance goes through the network that the pipeline trained."""
+    """Epochs of an interactive mechanism are its own; relevance goes through the network that the pipeline
+    trained.
+    """
     asked = [ablation.settle(change) for change in ablation.experiments()]
     one = next(one for one in asked if one["mechanism"] == "dp-sgd")
     about = facts((28, 28, 1), one["records"])
@@ -82,7 +86,7 @@ def test_results_are_drawn_and_what_left_the_list_goes(
 
 
 def test_their_pipeline_tracks_every_parameter_and_stays_out_of_the_project() -> None:
-    stages = yaml.safe_load((ROOT / "bench/ablations/pipeline.yaml").read_text())["stages"]
-    known = yaml.safe_load((ROOT / "bench/ablations/params.yaml").read_text())
+    stages = yaml.safe_load((ROOT / "bench/papers/ablations/pipeline.yaml").read_text())["stages"]
+    known = yaml.safe_load((ROOT / "bench/papers/ablations/params.yaml").read_text())
     assert {name for stage in stages.values() for name in stage["params"]} == set(known)
     assert not list((ROOT / "bench").rglob("dvc.yaml"))

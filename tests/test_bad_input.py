@@ -1,4 +1,6 @@
-"""Bad input gets one clear line and exit code 2, leaves nothing behind, and no message quotes a value of a record."""
+"""Bad input gets one clear line and exit code 2, leaves nothing behind, and no message quotes a value of a
+record.
+"""
 
 from __future__ import annotations
 

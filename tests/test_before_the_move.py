@@ -1,6 +1,8 @@
-"""What was made before the house was moved (commit a25e4d9) is still what it was: models predict, ids are the same, bytes are too.
+"""What was made before the house was moved (commit a25e4d9) is still what it was: models predict, ids are the
+same, bytes are too.
 
-tests/data/before-the-move was made by that commit's own code, from the records of `tests.support.sealed_records`.
+tests/data/before-the-move was made by that commit's own code, from the records of
+`tests.support.sealed_records`.
 """
 
 from __future__ import annotations

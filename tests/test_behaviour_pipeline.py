@@ -1,4 +1,6 @@
-"""Users as the unit, through the whole pipeline behind the wall: simulated windows in, a priced release, a model, a report."""
+"""Users as the unit, through the whole pipeline behind the wall: simulated windows in, a priced release, a
+model, a report.
+"""
 
 from __future__ import annotations
 

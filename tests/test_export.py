@@ -1,4 +1,6 @@
-"""A model outside Airlock gives Airlock's own figures: ONNX, PyTorch without pickle, a scikit-learn classifier; each with a card."""
+"""A model outside Airlock gives Airlock's own figures: ONNX, PyTorch without pickle, a scikit-learn
+classifier; each with a card.
+"""
 
 from __future__ import annotations
 

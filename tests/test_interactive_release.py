@@ -1,4 +1,6 @@
-"""Interactive mechanisms behind the wall: killed they go on without a second charge, and beyond the cap they do not begin."""
+"""Interactive mechanisms behind the wall: killed they go on without a second charge, and beyond the cap they
+do not begin.
+"""
 
 from __future__ import annotations
 

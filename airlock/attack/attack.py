@@ -1,4 +1,5 @@
-"""`airlock attack`: what can be checked in a mechanism's accounting, by what noise, and what the findings of all attacks mean.
+"""`airlock attack`: what can be checked in a mechanism's accounting, by what noise, and what the findings of
+all attacks mean.
 
 The attack on the release itself is in attack/end_to_end.py, and behind the wall in stages/attack.py.
 """
@@ -99,7 +100,9 @@ def _option(text: str) -> tuple[str, Any]:
 
 
 def facts_of(workspace: Path, like: str) -> Facts:
-    """Public facts: of the sealed records here, or of a data set of the papers (auto: MNIST where nothing is sealed)."""
+    """Public facts: of the sealed records here, or of a data set of the papers (auto: MNIST where nothing is
+    sealed).
+    """
     path = workspace / "data/sealed/meta.json"
     _one_of("--like", like, ("auto", "sealed", *LIKE))
     if like in LIKE or (like == "auto" and not path.exists()):
@@ -122,7 +125,9 @@ def targets_of(
     factor: float = 1.0,
     release: Mapping[str, Any] | None = None,
 ) -> list[Target]:
-    """Accounting check: what the mechanism itself names; otherwise the worst case of the event that it is charged for."""
+    """Accounting check: what the mechanism itself names; otherwise the worst case of the event that it is
+    charged for.
+    """
     if hasattr(module, "targets"):
         named: list[Target] = module.targets(params, facts, factor=factor, release=release)
         return named
@@ -161,7 +166,9 @@ def attack(
     sampler: str,
     tick: Callable[[int, int], None],
 ) -> Verdict:
-    """Attack one target: a release by right guesses, a law, of which millions of draws are cheap, by rare events."""
+    """Attack one target: a release by right guesses, a law, of which millions of draws are cheap, by rare
+    events.
+    """
     drawn = sampler_of(sampler, target, seed)
     how = targets.distinguish if target.law.kind == "attack" else targets.measure
     return Verdict(
@@ -173,7 +180,8 @@ def attack(
 def black_box(
     module: Any, params: Params, facts: Facts, records: Any, labels: Any, *, seed: int, runs: int
 ) -> Target:
-    """The mechanism itself, run again and again on given records and on the same records with the last one null.
+    """The mechanism itself, run again and again on given records and on the same records with the last one
+    null.
 
     The score is learned (attack/distinguishers.py). Every run has a key of its own, derived from the seed.
     """

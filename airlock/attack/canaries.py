@@ -1,8 +1,9 @@
 """Auditing a trained model in one run (Steinke, Nasr and Jagielski 2023, arXiv 2305.08846).
 
-Each of m canaries is in the training data or not by a fair coin of its own. The auditor scores all of them and guesses "in" for the
-highest and "out" for the lowest; if the training is (epsilon, delta)-DP, the number of right guesses is nearly dominated by a binomial
-of probability e^epsilon / (1 + e^epsilon) (their Theorem 5.2), whatever the dependence between canaries.
+Each of m canaries is in the training data or not by a fair coin of its own. The auditor scores all of them
+and guesses "in" for the highest and "out" for the lowest; if the training is (epsilon, delta)-DP, the number
+of right guesses is nearly dominated by a binomial of probability e^epsilon / (1 + e^epsilon) (their Theorem
+5.2), whatever the dependence between canaries.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class CanaryFinding:
 
 
 def p_value(canaries: int, guesses: int, right: int, *, epsilon: float, delta: float) -> float:
-    """How likely `right` or more right guesses are, at most, if the training is (epsilon, delta)-DP (their Appendix D)."""
+    """How likely `right` or more right guesses are, at most, if the training is (epsilon, delta)-DP (their
+    Appendix D).
+    """
     from scipy.stats import binom
 
     rate = 1 / (1 + math.exp(-epsilon))
@@ -68,16 +71,19 @@ def lower_bound(canaries: int, guesses: int, right: int, *, delta: float, confid
 def curve_refutes(
     canaries: int, guesses: int, right: int, *, inverse: Callable[[float], float], error: float
 ) -> bool:
-    """Whether `right` or more right guesses are less likely than `error` for every mechanism with this trade-off curve.
+    """Whether `right` or more right guesses are less likely than `error` for every mechanism with this
+    trade-off curve.
 
-    Mahloujifar, Melis and Chaudhuri 2024 (arXiv 2410.22235, Algorithm 3). Let p_i be the probability of i right guesses, r_j the sum of
-    p_i i / m over i >= j, and h_j that of p_i (g - i) / m. A guess that is right in the world of i + 1 would be wrong in the neighbouring one,
-    so r_{i+1} <= 1 - f(h_i), that is h_i >= inverse(r_{i+1}). Going down from a tail of `error` at `right`, the mass that must lie below
-    passes the g / m that there is: then no such mechanism exists.
+    Mahloujifar, Melis and Chaudhuri 2024 (arXiv 2410.22235, Algorithm 3). Let p_i be the probability of i
+    right guesses, r_j the sum of p_i i / m over i >= j, and h_j that of p_i (g - i) / m. A guess that is
+    right in the world of i + 1 would be wrong in the neighbouring one, so r_{i+1} <= 1 - f(h_i), that is h_i
+    >= inverse(r_{i+1}). Going down from a tail of `error` at `right`, the mass that must lie below passes the
+    g / m that there is: then no such mechanism exists.
 
     Args:
         canaries, guesses, right: m, g and how many of them were right.
-        inverse: the inverse of x -> 1 - f(x) for the trade-off curve f; for a Gaussian of shift mu, y -> Phi(Phi^-1(y) - mu).
+        inverse: the inverse of x -> 1 - f(x) for the trade-off curve f; for a Gaussian of shift mu, y ->
+            Phi(Phi^-1(y) - mu).
         error: one minus the confidence.
     """
     above, beside = error * right / canaries, error * (guesses - right) / canaries

@@ -1,4 +1,5 @@
-"""Auditing one release: canaries that are in or out by a coin, guessed from its sums and from a model (attack/canaries.py).
+"""Auditing one release: canaries that are in or out by a coin, guessed from its sums and from a model
+(attack/canaries.py).
 
 On made-up records: an audit of a mechanism's two halves, release and training, not of anybody's data.
 """
@@ -72,7 +73,8 @@ def run(
         canaries: how many.
         seed: of the canaries, their coins and the noise.
         confidence: that the bound holds.
-        factor: of the noise. DP-SGD's is scaled exactly; others are released at epsilon / factor, which is about the same.
+        factor: of the noise. DP-SGD's is scaled exactly; others are released at epsilon / factor, which is
+            about the same.
     """
     generator = np.random.default_rng(seed)
     bits, labels = generator.integers(0, 2, (canaries, SIZE)), generator.integers(0, CLASSES, canaries)
@@ -114,7 +116,10 @@ def _is_gaussian(plan: Plan) -> bool:
 
 
 def _descended(dp_sgd: Any, params: Params, planted: Canaries, factor: float) -> Any:
-    """How much DP-SGD lowered the loss of each canary. Records are signs of norm 1 here: a gradient is as long for all of them."""
+    """How much DP-SGD lowered the loss of each canary.
+
+    Records are signs of norm 1 here: a gradient is as long for all of them.
+    """
     import torch
 
     from airlock.models.papers.networks import build
@@ -142,7 +147,9 @@ def _descended(dp_sgd: Any, params: Params, planted: Canaries, factor: float) ->
 def _released(
     half: Any, training: Any, params: Params, planted: Canaries, factor: float
 ) -> dict[str, NDArray[np.float64]]:
-    """How small each canary's loss is in the model trained from the release, and what the released sums say of it themselves."""
+    """How small each canary's loss is in the model trained from the release, and what the released sums say
+    of it themselves.
+    """
     from airlock.attack.attack import InMemory, make
     from airlock.inside.manifest import Manifest
     from airlock.records.encoding import Encoded, pack
@@ -179,8 +186,9 @@ def _released(
 def _matched(planted: Canaries, tensors: Any, details: Mapping[str, Any]) -> NDArray[np.float64]:
     """The expected presence of every canary, given the released Gram matrix and cross moments.
 
-    With rows a_i and label rows t_i, the sums are sum_i b_i a_i a_i^T and sum_i b_i a_i t_i^T plus Gaussian noise. For b_i with mean 1/2 and
-    variance 1/4 the best linear guess solves (K + 4) b = r + 2, K_ij = (a_i a_j)^2 / s^2 + (a_i a_j)(t_i t_j) / c^2.
+    With rows a_i and label rows t_i, the sums are sum_i b_i a_i a_i^T and sum_i b_i a_i t_i^T plus Gaussian
+    noise. For b_i with mean 1/2 and variance 1/4 the best linear guess solves (K + 4) b = r + 2, K_ij = (a_i
+    a_j)^2 / s^2 + (a_i a_j)(t_i t_j) / c^2.
     """
     from airlock.models.features.features import feature_map
     from airlock.models.features.projection import steps_of

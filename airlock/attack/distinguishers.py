@@ -1,6 +1,7 @@
 """A trained distinguisher, for releases whose law is not known: a linear score learned on runs of its own.
 
-Learning needs no privacy argument: whatever score comes out, counting it on other runs gives a valid bound (privacy/attacks.py).
+Learning needs no privacy argument: whatever score comes out, counting it on other runs gives a valid bound
+(privacy/attacks.py).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from airlock.attack.targets import Law, Scores
 
 Matrix = NDArray[np.float64]
 Observe = Callable[[int, bool], Matrix]
-"""(runs, present) -> one row of released numbers a run, on the data set with the record or on the one without it."""
+"""(runs, present) -> one row of released numbers a run, on the data set with the record or on the one without
+it.
+"""
 
 
 def train(observe: Observe, *, runs: int, name: str, pair: str) -> Law:

@@ -1,8 +1,11 @@
-"""An attack on the release itself: run again and again on two neighbouring data sets, and told apart by the bytes that come out.
+"""An attack on the release itself: run again and again on two neighbouring data sets, and told apart by the
+bytes that come out.
 
-The score is a matched filter, which for Gaussian noise is the log likelihood ratio: how far the released numbers moved along
-Sigma^-1 Delta. One of the numbers is the exact likelihood ratio of the noisy sums that the release was made from (attack/replay.py). Delta, what the record does to the released numbers, is seen without noise's help: for learning alone, both data sets are
-released with one noise (`common_noise`), and what differs then is the record. Sigma is estimated from other runs. Nothing of this has to
+The score is a matched filter, which for Gaussian noise is the log likelihood ratio: how far the released
+numbers moved along Sigma^-1 Delta. One of the numbers is the exact likelihood ratio of the noisy sums that
+the release was made from (attack/replay.py). Delta, what the record does to the released numbers, is seen
+without noise's help: for learning alone, both data sets are released with one noise (`common_noise`), and
+what differs then is the record. Sigma is estimated from other runs. Nothing of this has to
 be right for the bound to hold: the runs that are counted are fresh, with the noise as it is.
 """
 
@@ -25,10 +28,13 @@ from airlock.privacy import noise
 
 Numbers = NDArray[np.float64]
 Release = Callable[[Dataset, bytes], dict[str, Any] | None]
-"""(records, noise key) -> everything that is released, by name; None where the release failed, which is seen from outside too."""
+"""(records, noise key) -> everything that is released, by name; None where the release failed, which is seen
+from outside too.
+"""
 
-# Of the covariance, relative to the variance of each number: the smallest finds sums that share their noise, the largest distrusts what
-# few runs say about many numbers. Which one serves best is measured on runs of its own.
+# Of the covariance, relative to the variance of each number: the smallest finds sums that share their noise,
+# the largest distrusts what few runs say about many numbers. Which one serves best is measured on runs of its
+# own.
 RIDGES = (1e-9, 1e-4, 1e-2, 0.3, 1e6)
 FLOOR = 1e-9
 # A later sum may depend on earlier noise: so many histories are looked at.
@@ -67,7 +73,9 @@ class Laboratory:
         return np.stack([self._row(pair, present, self._key("run")) for _ in range(count)])
 
     def difference(self, pair: Pair, count: int) -> Numbers:
-        """What the record does to the released numbers, under noise that both sides share; the mean of `count` draws."""
+        """What the record does to the released numbers, under noise that both sides share; the mean of
+        `count` draws.
+        """
         with common_noise():
             keys = [self._key("common") for _ in range(count)]
             rows = [
@@ -77,7 +85,9 @@ class Laboratory:
         return np.asarray(np.mean(rows, axis=0), np.float64)
 
     def reach(self, pair: Pair) -> float:
-        """How far the record moves all noisy sums of one run together, in units of their noise; 0 where none is known."""
+        """How far the record moves all noisy sums of one run together, in units of their noise; 0 where none
+        is known.
+        """
         key = self._key("reach")
         with replay.writing(replay.Transcript()) as own:
             self._release(pair.present, key)
@@ -87,7 +97,9 @@ class Laboratory:
         return replay.distance(own.told, other.told)
 
     def shift(self, pair: Pair) -> float | None:
-        """The least reach of a few runs; None where it does not say everything: noise of another form, or drawn by other ways."""
+        """The least reach of a few runs; None where it does not say everything: noise of another form, or
+        drawn by other ways.
+        """
         reaches = [self.reach(pair) for _ in range(HISTORIES)]
         return min(reaches) if self._gaussian and min(reaches) > 0 else None
 
@@ -96,7 +108,9 @@ class Laboratory:
         return hashlib.sha256(f"airlock attack {self._seed} {purpose} {self._runs}".encode()).digest()
 
     def _row(self, pair: Pair, present: bool, key: bytes, *, ratio: bool = True) -> Numbers:
-        """The released numbers, for each tensor whether it had one that is no number, whether the release failed, the likelihood ratio."""
+        """The released numbers, for each tensor whether it had one that is no number, whether the release
+        failed, the likelihood ratio.
+        """
         with replay.writing(replay.Transcript()) as own:
             released = self._release(pair.side(present), key)
         if released is None:
@@ -120,7 +134,8 @@ class Laboratory:
 
 @contextmanager
 def common_noise() -> Iterator[None]:
-    """Noise that does not depend on the sums it is added to, as long as this lasts: two data sets then get the same draws.
+    """Noise that does not depend on the sums it is added to, as long as this lasts: two data sets then get
+    the same draws.
 
     For learning from made-up records only. A release under it would be worth nothing: its noise cancels out.
     """
@@ -171,7 +186,9 @@ def law(
 def _worst_pair(
     laboratory: Laboratory, candidates: Sequence[Pair], effort: Effort, tick: Callable[[int, int], None]
 ) -> Pair:
-    """By the noisy sums where the release has some, otherwise by separation in units of the noise, number by number."""
+    """By the noisy sums where the release has some, otherwise by separation in units of the noise, number by
+    number.
+    """
     spread = laboratory.observe(candidates[0], True, 24).std(axis=0)
 
     def separation(pair: Pair) -> float:
@@ -193,7 +210,8 @@ def _direction(laboratory: Laboratory, pair: Pair, effort: Effort) -> Numbers:
     moved = laboratory.difference(pair, effort.direction)
     around = np.concatenate([side - side.mean(axis=0) for side in sides])
     scale = np.maximum(around.std(axis=0), FLOOR * (1 + np.abs(moved)))
-    # A number that is not noisy and does not move says nothing; with millions of numbers only their own variances are looked at.
+    # A number that is not noisy and does not move says nothing; with millions of numbers only their own
+    # variances are looked at.
     telling = np.flatnonzero((around.std(axis=0) > 0) | (moved != 0))
     fresh = [laboratory.observe(pair, present, effort.choice) for present in (True, False)]
     exact = np.zeros(len(moved))
@@ -206,13 +224,15 @@ def _direction(laboratory: Laboratory, pair: Pair, effort: Effort) -> Numbers:
         )
         direction /= scale
         found.append((_separation(fresh, direction), direction))
-    # What is learned without common noise: the plain difference of means, for releases whose common noise goes astray.
+    # What is learned without common noise: the plain difference of means, for releases whose common noise
+    # goes astray.
     apart = np.zeros(len(moved))
     means = (sides[0].mean(axis=0) - sides[1].mean(axis=0)) / scale
     apart[telling] = _filter(around[:, telling] / scale[telling], means[telling], 0.3)
     found.append((_separation(fresh, apart / scale), apart / scale))
     best = max(found, key=lambda one: one[0])
-    # The exact likelihood ratio is the best score there is if the code does what it should: another has to be clearly better.
+    # The exact likelihood ratio is the best score there is if the code does what it should: another has to be
+    # clearly better.
     margin = LUCK * np.sqrt(1 / effort.choice)
     return best[1] if best[0] > _separation(fresh, exact) + margin else exact
 

@@ -1,7 +1,9 @@
-"""What the counts of an attack say about epsilon if the mechanism is of a known form and only the size of its noise is in doubt.
+"""What the counts of an attack say about epsilon if the mechanism is of a known form and only the size of its
+noise is in doubt.
 
-A bound without any assumption sees one (false alarm, hit) point and wastes the rest of what is known. Within a family, the point refutes
-every member whose best test has less power there, and the least noisy refuted member's epsilon is a lower bound.
+A bound without any assumption sees one (false alarm, hit) point and wastes the rest of what is known. Within
+a family, the point refutes every member whose best test has less power there, and the least noisy refuted
+member's epsilon is a lower bound.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 # Slopes at which the trade-off curve is bounded: any set of them is valid, more of them are tighter.
 SLOPES = np.concatenate([[0.0], np.geomspace(0.01, 12.0, 48)])
-CLOSE = 1.01
+TOLERANCE = 1.01
 LARGEST = 2.0**7
 
 
@@ -45,7 +47,8 @@ def of_event(event: DpEvent, neighbours: Neighbours) -> Family:
 def _refuted(event: DpEvent, neighbours: Neighbours, present: float, absent: float, delta: float) -> float:
     """Epsilon of the least noise, to one part in a hundred, that does not explain the point.
 
-    What the point refutes is judged by a power from above, what the refuted noise costs by an epsilon from below.
+    What the point refutes is judged by a power from above, what the refuted noise costs by an epsilon from
+    below.
     """
 
     def explains(factor: float) -> bool:
@@ -60,14 +63,16 @@ def _refuted(event: DpEvent, neighbours: Neighbours, present: float, absent: flo
         return 0.0
     while not explains(low) and low > 1 / LARGEST:
         low, high = low / 2, low
-    while high > CLOSE * low:
+    while high > TOLERANCE * low:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if explains(middle) else (low, middle)
     return accounting.least_epsilon(events.scale(event, high), delta, neighbours=neighbours)
 
 
 def power(event: DpEvent, false_alarms: float, *, neighbours: Neighbours = "zero-out") -> float:
-    """The most hits that any test can have at this rate of false alarms: P <= e^s Q + delta(s) and 1 - Q <= e^s (1 - P) + delta(s)."""
+    """The most hits that any test can have at this rate of false alarms: P <= e^s Q + delta(s) and 1 - Q <=
+    e^s (1 - P) + delta(s).
+    """
     deltas = np.array([accounting.delta_of(event, float(slope), neighbours=neighbours) for slope in SLOPES])
     odds = np.exp(SLOPES)
     return float(

@@ -1,7 +1,7 @@
 """Laws of mechanisms on worst-case neighbours, for attacks (privacy/attacks.py).
 
-A run's score is the log likelihood ratio of "the record is there" against "it is null", the best score there is (Neyman-Pearson).
-Coordinates on which the neighbours agree carry no information and are not drawn.
+A run's score is the log likelihood ratio of "the record is there" against "it is null", the best score there
+is (Neyman-Pearson). Coordinates on which the neighbours agree carry no information and are not drawn.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 # So many different scales are still drawn group by group.
-ALIKE = 4
+MOST_GROUPS = 4
 
 
 def gaussian_sums(multipliers: Sequence[float], *, name: str = "noisy sums", factor: float = 1.0) -> Law:
@@ -34,7 +34,8 @@ def gaussian_sums(multipliers: Sequence[float], *, name: str = "noisy sums", fac
     Args:
         multipliers: the z_q that accounting was told.
         name: of the attacked object.
-        factor: the noise really drawn is this many times smaller or larger (0.5: a faulty copy with half the noise).
+        factor: the noise really drawn is this many times smaller or larger (0.5: a faulty copy with half the
+            noise).
     """
     scales = np.asarray(multipliers, dtype=np.float64)
 
@@ -62,13 +63,14 @@ def laplace_box(
     pair: str = "all features lowest, or all highest",
     factor: float = 1.0,
 ) -> Law:
-    """One record released feature by feature: x_j + Lap(b_j), x_j = 0 or r_j (MECHANISMS.md, Theorem A1, Lemma L).
+    """One record released feature by feature: x_j + Lap(b_j), x_j = 0 or r_j (MECHANISMS.md, Theorem A1,
+    Lemma L).
 
     The log ratio of a coordinate is clip(2 z - r, -r, r) / b: at its ends for every z outside [0, r].
     """
     reach = ranges / scales
     sizes, counts = np.unique(reach, return_counts=True)
-    alike = len(sizes) <= ALIKE
+    alike = len(sizes) <= MOST_GROUPS
 
     def score(sampler: Sampler, runs: int, present: bool) -> Scores:
         if alike and isinstance(sampler, NumpySampler):
@@ -91,10 +93,12 @@ def laplace_box(
 def shared_noise(
     known: Array, first: Array, second: Array, *, scale: float, clip: float, factor: float = 1.0
 ) -> Law:
-    """One noise vector added to every record of a batch, clipped, in float32 (AdLM as its authors' code draws it).
+    """One noise vector added to every record of a batch, clipped, in float32 (AdLM as its authors' code draws
+    it).
 
-    The difference of two perturbed rows is the difference of the rows wherever neither was clipped; the score counts on how many
-    features it fits the second candidate for the target, less on how many it fits the first.
+    The difference of two perturbed rows is the difference of the rows wherever neither was clipped; the score
+    counts on how many features it fits the second candidate for the target, less on how many it fits the
+    first.
     """
     differ = first != second
     base, candidates = (
@@ -129,8 +133,9 @@ def of_event(event: DpEvent, *, name: str, neighbours: Neighbours = "zero-out", 
     Args:
         event: Gaussian, Laplace and Poisson-sampled Gaussian events, composed in any way.
         name: of the attacked object.
-        neighbours: matters for samples only: there the record is absent, or it is replaced by one with the opposite contribution.
-            Every step is seen, as accounting assumes; an attack on the last iterate alone would see less.
+        neighbours: matters for samples only: there the record is absent, or it is replaced by one with the
+            opposite contribution. Every step is seen, as accounting assumes; an attack on the last iterate
+            alone would see less.
         factor: see `gaussian_sums`.
     """
     parts = sorted(events.leaves(event).items(), key=repr)
@@ -174,7 +179,8 @@ def _loss(
         losses = np.clip(2 * (sampler.laplace(b * factor, (runs,)) + present) - 1, -1, 1) / b
     elif kind == "PoissonSampledDpEvent" and type(part.event).__name__ == "GaussianDpEvent":
         rate, z = part.sampling_probability, part.event.noise_multiplier
-        # In units of the sensitivity: from 0 to 1 under zero-out, from -1/2 to 1/2 under replace-one (docs/privacy.md).
+        # In units of the sensitivity: from 0 to 1 under zero-out, from -1/2 to 1/2 under replace-one
+        # (docs/privacy.md).
         low, high = (0.0, 1.0) if neighbours == "zero-out" else (-0.5, 0.5)
         drawn = sampler.gaussian(z * factor, (runs,))
         drawn += sampler.sample(rate, (runs,)) * (high if present else low)

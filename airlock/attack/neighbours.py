@@ -1,6 +1,7 @@
 """Made-up data sets that differ in one record, and the search for the two that a release tells apart best.
 
-A generic search over extreme records among extreme others, and whatever a mechanism itself hints at. Which pair is attacked needs no
+A generic search over extreme records among extreme others, and whatever a mechanism itself hints at. Which
+pair is attacked needs no
 argument: any pair of neighbours gives a valid bound, a badly chosen one a weak bound.
 """
 
@@ -55,7 +56,9 @@ class Pair:
 def pairs(
     facts: Facts, relation: Neighbours, *, hints: Sequence[tuple[str, Records]] = (), seed: int = 0
 ) -> Iterator[Pair]:
-    """Extreme records, with the first label and the last, among nulls, extreme others and copies, beside the null or the opposite."""
+    """Extreme records, with the first label and the last, among nulls, extreme others and copies, beside the
+    null or the opposite.
+    """
     extremes = [*hints, *extreme_records(facts, seed)]
     for around in ("null records", "random corners", "copies of itself"):
         for label in sorted({0, len(facts.labels) - 1}):

@@ -1,8 +1,10 @@
-"""The likelihood ratio of a whole release of noisy sums, one after another, each of which may depend on those before.
+"""The likelihood ratio of a whole release of noisy sums, one after another, each of which may depend on those
+before.
 
-`Transcript` writes down every exact sum and its noise while a release is made; `replayed` makes the release of the neighbouring data set in a
-world where the same noisy sums came out, and writes down its exact sums. The log likelihood ratio is then a plain sum. An adversary who
-knows both data sets can do the same with the noisy sums alone, and the proofs price all of them as seen.
+`Transcript` writes down every exact sum and its noise while a release is made; `replayed` makes the release
+of the neighbouring data set in a world where the same noisy sums came out, and writes down its exact sums.
+The log likelihood ratio is then a plain sum. An adversary who knows both data sets can do the same with the
+noisy sums alone, and the proofs price all of them as seen.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ class Told:
 
 @dataclass
 class Transcript:
-    """The noisy sums of one release, in order. With a `script`, noise is such that those of the script come out again."""
+    """The noisy sums of one release, in order.
+
+    With a `script`, noise is such that those of the script come out again.
+    """
 
     told: list[Told] = field(default_factory=list)
     script: list[Told] | None = None
@@ -54,7 +59,10 @@ class Transcript:
 
 @contextmanager
 def writing(transcript: Transcript) -> Iterator[Transcript]:
-    """Every `noise.add_noise` is written down, as long as this lasts. Noise that is drawn by other ways is left alone."""
+    """Every `noise.add_noise` is written down, as long as this lasts.
+
+    Noise that is drawn by other ways is left alone.
+    """
     kept = {name: getattr(noise, name) for name in (*FORMS, "digest")}
     waiting: list[tuple[Integers, float, str]] = []
 
@@ -86,12 +94,16 @@ def writing(transcript: Transcript) -> Iterator[Transcript]:
 
 
 def log_ratio(present: list[Told], absent: list[Told]) -> float:
-    """Log likelihood of the noisy sums with the record, less without it; 0 for sums that both data sets have alike."""
+    """Log likelihood of the noisy sums with the record, less without it; 0 for sums that both data sets have
+    alike.
+    """
     return float(sum(_loss(one) - _loss(other) for other, one in zip(present, absent, strict=True)))
 
 
 def distance(present: list[Told], absent: list[Told]) -> float:
-    """How far apart two transcripts' exact sums are, in units of their noise: mu, where all noise is Gaussian."""
+    """How far apart two transcripts' exact sums are, in units of their noise: mu, where all noise is
+    Gaussian.
+    """
     pairs = [
         pair for pair in zip(present, absent, strict=False) if pair[0].exact.shape == pair[1].exact.shape
     ]
@@ -105,5 +117,6 @@ def _loss(told: Told) -> float:
     size = np.abs((told.noisy - told.exact).astype(np.float64)) / told.scale
     if told.form == "laplace":
         return float(size.sum())
-    # A symmetric matrix has its off-diagonal noise once and with half the variance: the sum over all entries is the same.
+    # A symmetric matrix has its off-diagonal noise once and with half the variance: the sum over all entries
+    # is the same.
     return float((size**2).sum() / 2)

@@ -1,4 +1,6 @@
-"""Where an attack's noise comes from: the release's own generator, or NumPy's where a billion draws are needed."""
+"""Where an attack's noise comes from: the release's own generator, or NumPy's where a billion draws are
+needed.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ GRID = 2.0**24
 
 
 class Sampler(Protocol):
-    """Noise for an attack. Reproducible by seed: an attack hides nothing, so unlike a release it may have one."""
+    """Noise for an attack. Reproducible by seed: an attack hides nothing, so unlike a release it may have
+    one.
+    """
 
     name: str
     seed: int
@@ -87,9 +91,11 @@ class NumpySampler:
         return self._generator.random(shape) < rate
 
     def clipped_sum(self, reach: float, count: int, factor: float, runs: int) -> Array:
-        """Sums of `count` values clip(L - reach, -reach, reach), L Laplace of scale 2 factor; only what is inside is drawn.
+        """Sums of `count` values clip(L - reach, -reach, reach), L Laplace of scale 2 factor; only what is
+        inside is drawn.
 
-        Half of the L are below 0 and end at -reach, a part e^(-reach/factor) of the others is above 2 reach and ends at reach.
+        Half of the L are below 0 and end at -reach, a part e^(-reach/factor) of the others is above 2 reach
+        and ends at reach.
         """
         beyond = np.exp(-reach / factor)
         positive = self._generator.binomial(count, 0.5, runs)

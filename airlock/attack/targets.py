@@ -1,9 +1,10 @@
 """Lower bounds on epsilon from attacks: the statistics, not the mechanisms.
 
-An attack plays a mechanism many times on two neighbouring inputs and scores every run. An event {score >= t} that is likely on one and
-rare on the other refutes every epsilon below log((P - delta) / Q) (Kairouz, Oh and Viswanath 2015, arXiv 1311.0776; Jagielski et al.
-2020, arXiv 2006.07709). P is bounded from below and Q from above by Clopper-Pearson, half of the error probability each; the
-threshold and the direction are chosen on other runs than those that are counted, so nothing has to be corrected for choosing.
+An attack plays a mechanism many times on two neighbouring inputs and scores every run. An event {score >= t}
+that is likely on one and rare on the other refutes every epsilon below log((P - delta) / Q) (Kairouz, Oh and
+Viswanath 2015, arXiv 1311.0776; Jagielski et al. 2020, arXiv 2006.07709). P is bounded from below and Q from
+above by Clopper-Pearson, half of the error probability each; the threshold and the direction are chosen on
+other runs than those that are counted, so nothing has to be corrected for choosing.
 """
 
 from __future__ import annotations
@@ -25,15 +26,17 @@ Family = Callable[[float, float, float], float]
 """(least hits, most false alarms, delta) -> lower bound on epsilon at delta."""
 
 KINDS = ("attack", "simulated attack", "accounting check", "canaries")
-"""attack: the release itself is run on neighbouring records. simulated attack: a mechanism's noise is drawn on inputs that it names.
-accounting check: noise is drawn by the event that the ledger is charged, with shift 1; it tests accounting and sampler, and would not notice
+"""attack: the release itself is run on neighbouring records. simulated attack: a mechanism's noise is drawn
+on inputs that it names.
+accounting check: noise is drawn by the event that the ledger is charged, with shift 1; it tests accounting
+and sampler, and would not notice
 a wrong sensitivity. canaries: one release, many records that are in or out."""
 
 CANDIDATES = 256
 # Draws made at a time: what they need stays in the processor's cache.
 CHUNK = 2**17
-# Thresholds are chosen by what their bound would be at this confidence: a stricter one than is asked for, or else the choice would
-# go to the luckiest count in the far tail.
+# Thresholds are chosen by what their bound would be at this confidence: a stricter one than is asked for, or
+# else the choice would go to the luckiest count in the far tail.
 CHOOSING = 0.9999
 
 
@@ -44,13 +47,16 @@ class Law:
     Attributes:
         name: of the attacked object.
         pair: the two neighbours, in words.
-        score: (sampler, runs, present) -> log likelihood ratio of each run, or any other score that is larger when present.
+        score: (sampler, runs, present) -> log likelihood ratio of each run, or any other score that is larger
+            when present.
         draws: noise draws in one run.
         together: runs that are best scored at once.
-        family: what counts say about epsilon if only the size of the noise is in doubt (attack/families.py); None where nobody knows.
+        family: what counts say about epsilon if only the size of the noise is in doubt (attack/families.py);
+            None where nobody knows.
         kind: what runs: see KINDS.
         threshold: above it, "present" is the likelier side, where that is known (0 for a likelihood ratio).
-        shift: how far apart the exact sums of the two sides are, in units of their noise, where all of it is Gaussian.
+        shift: how far apart the exact sums of the two sides are, in units of their noise, where all of it is
+            Gaussian.
     """
 
     name: str
@@ -66,7 +72,9 @@ class Law:
 
 @dataclass(frozen=True)
 class Target:
-    """A law, and what is said about it: the paper's epsilon and the proven one at `delta` (infinity where nothing is proven)."""
+    """A law, and what is said about it: the paper's epsilon and the proven one at `delta` (infinity where
+    nothing is proven).
+    """
 
     law: Law
     claimed: float | None
@@ -80,8 +88,10 @@ class Finding:
 
     Attributes:
         epsilon: lower bound at `delta`, free of assumptions about the law.
-        by_law: lower bound at `delta` that takes the form of the law for granted, but not the size of its noise; None where it has none.
-        reached: epsilon of the distance between the exact sums of the two sides: no statistics, but the noise is believed to be as priced.
+        by_law: lower bound at `delta` that takes the form of the law for granted, but not the size of its
+            noise; None where it has none.
+        reached: epsilon of the distance between the exact sums of the two sides: no statistics, but the noise
+            is believed to be as priced.
         hits, false_alarms: of `trials` counted runs on each side.
         threshold: chosen on `trials` other runs a side.
     """
@@ -151,7 +161,9 @@ def shift_bound(hits: Any, false_alarms: Any, trials: int, *, confidence: float)
 
 
 def shift_between(present: Any, absent: Any) -> Any:
-    """The Gaussian shift with these probabilities of a hit and of a false alarm: quantile(P) - quantile(Q), never below 0."""
+    """The Gaussian shift with these probabilities of a hit and of a false alarm: quantile(P) - quantile(Q),
+    never below 0.
+    """
     from scipy.special import ndtri
 
     return np.maximum(
@@ -209,12 +221,14 @@ def distinguish(
     confidence: float = 0.95,
     tick: Tick = lambda done, total: None,
 ) -> Finding:
-    """Attack one law by how often its side is guessed right: for releases that take milliseconds, of which there are thousands, not millions.
+    """Attack one law by how often its side is guessed right: for releases that take milliseconds, of which
+    there are thousands, not millions.
 
-    A guess is right with probability a = (P + 1 - Q) / 2. DP says P <= e^eps Q + delta and 1 - Q <= e^eps (1 - P) + delta; added up,
-    eps >= log((a - delta) / (1 - a)). One bound from below on `a` serves for both sides: Clopper-Pearson holds for the number of right guesses
-    although hits and correct rejections differ in probability (Hoeffding 1956: equal probabilities spread most). The threshold is chosen on
-    a fifth as many other runs, where the law does not know it.
+    A guess is right with probability a = (P + 1 - Q) / 2. DP says P <= e^eps Q + delta and 1 - Q <= e^eps (1
+    - P) + delta; added up, eps >= log((a - delta) / (1 - a)). One bound from below on `a` serves for both
+    sides: Clopper-Pearson holds for the number of right guesses although hits and correct rejections differ
+    in probability (Hoeffding 1956: equal probabilities spread most). The threshold is chosen on a fifth as
+    many other runs, where the law does not know it.
     """
     threshold, chosen = law.threshold, 0
     if threshold is None:

@@ -1,7 +1,7 @@
 """One in-toto attestation a stage: the signed receipt again, in the words that other tools read.
 
-Statement v1 with the link predicate v0.3, in a DSSE envelope (github.com/secure-systems-lab/dsse). Both are a few fields of
-JSON, which is why no package is needed for them.
+Statement v1 with the link predicate v0.3, in a DSSE envelope (github.com/secure-systems-lab/dsse). Both are a
+few fields of JSON, which is why no package is needed for them.
 """
 
 from __future__ import annotations

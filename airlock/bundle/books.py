@@ -1,4 +1,6 @@
-"""Ledger arithmetic: the chain, the heads in signed receipts, the caps, and every guarantee again from its events."""
+"""Ledger arithmetic: the chain, the heads in signed receipts, the caps, and every guarantee again from its
+events.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ def ledger_problems(contents: Contents) -> Iterator[str]:
 
 
 def _misplaced(extract: Extract) -> Iterator[str]:
-    """Hidden entries that are of a population which the bundle shows, or that do not say whose they are although they could."""
+    """Hidden entries that are of a population which the bundle shows, or that do not say whose they are
+    although they could.
+    """
     yield from commitments.problems(extract.visible)
     salts, began = commitments.salts(extract.visible), False
     for entry in extract.entries:
@@ -105,9 +109,15 @@ def _overspent(entries: list[Entry]) -> Iterator[str]:
             if release.charged:
                 spent = totals.Quote(account, ())
                 if not spent.fits and account.cap:
-                    yield f"entry {entry.sequence} takes '{entry.population}' to epsilon {spent.before:.6g}, cap {account.cap.epsilon:g}"
+                    yield (
+                        f"entry {entry.sequence} takes '{entry.population}' to epsilon "
+                        f"{spent.before:.6g}, cap {account.cap.epsilon:g}"
+                    )
             elif not release.public or (release.event and math.isfinite(_price(release))):
-                yield f"entry {entry.sequence} releases '{release.mechanism}' of '{entry.population}' without charging it"
+                yield (
+                    f"entry {entry.sequence} releases '{release.mechanism}' of '{entry.population}' "
+                    "without charging it"
+                )
 
 
 def _price(release: Release) -> float:
@@ -118,7 +128,9 @@ def _price(release: Release) -> float:
 
 
 def recompute(contents: Contents) -> list[Recomputed]:
-    """The epsilon of every release from its events; where there are none, infinite, or 0 if no record of the population was read."""
+    """The epsilon of every release from its events; where there are none, infinite, or 0 if no record of the
+    population was read.
+    """
     return [
         Recomputed(out, made.mechanism, made.proven, _epsilon(made))
         for out, made in contents.releases.items()

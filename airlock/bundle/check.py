@@ -1,4 +1,5 @@
-"""What can be checked without running anything: receipts, boundary, hashes, ledger, guarantees, attestations, crate.
+"""What can be checked without running anything: receipts, boundary, hashes, ledger, guarantees, attestations,
+crate.
 
 The same checks are made before a bundle is written: one that would not verify is never made.
 """
@@ -33,7 +34,9 @@ def boundary(contents: Contents) -> Iterator[str]:
 
 
 def complete(contents: Contents) -> Iterator[str]:
-    """Everything that a stage made is bundled but sealed records, and everything bundled as data was made by a stage."""
+    """Everything that a stage made is bundled but sealed records, and everything bundled as data was made by
+    a stage.
+    """
     makers = contents.evidence.makers
     for out, receipt in makers.items():
         if contents.graph.label(out) != "sealed" and not (contents.root / out).exists():

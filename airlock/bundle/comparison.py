@@ -1,4 +1,6 @@
-"""Whether two runs of a stage made the same: bit for bit between like machines, within a tolerance between others."""
+"""Whether two runs of a stage made the same: bit for bit between like machines, within a tolerance between
+others.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,18 @@ from typing import Any
 
 from airlock.inside.digests import sha256_path, walk
 
-# Between unlike machines. Floating-point sums differ in their last digits; a prediction on the edge may go the other way.
+# Between unlike machines. Floating-point sums differ in their last digits; a prediction on the edge may go
+# the other way.
 TENSORS = 1e-4  # of the largest absolute value in the tensor
 FIGURES = 0.02  # of a figure, or absolute where it is below 1: an accuracy may differ by two hundredths
 ROWS = 0.02  # of the rows of a table
-TOLERANCE = f"tensors within {TENSORS:g} of their largest value, figures within {FIGURES:g}, tables in all but {ROWS:.0%} of rows"
+TOLERANCE = (
+    f"tensors within {TENSORS:g} of their largest value, figures within {FIGURES:g}, tables in all "
+    f"but {ROWS:.0%} of rows"
+)
 
-# Parts of the report page that tell the state of ledger and receipts when it was made, which has moved on since.
+# Parts of the report page that tell the state of ledger and receipts when it was made, which has moved on
+# since.
 _OF_THEIR_TIME = (r'<h3 id="budget">.*?</section>', r'<section id="boundary".*?</section>')
 
 
@@ -33,7 +40,8 @@ def same_page(left: Path, right: Path, *, figures: bool = True) -> bool:
     Args:
         left: one folder with a page.
         right: another.
-        figures: with False, hashes and figures may differ, and nothing else: words, tables and pictures are the same.
+        figures: with False, hashes and figures may differ, and nothing else: words, tables and pictures are
+            the same.
     """
     return _timeless(left, figures) == _timeless(right, figures)
 

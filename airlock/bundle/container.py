@@ -1,7 +1,7 @@
 """The file itself: a zip archive that is determined by what is in it.
 
-Members are sorted, stored without compression and without times, so that the same files give the same bytes on every machine
-and every byte of the archive has one right value.
+Members are sorted, stored without compression and without times, so that the same files give the same bytes
+on every machine and every byte of the archive has one right value.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def unpack(bundle: Path, folder: Path) -> None:
 
 
 def _check_members(bundle: Path, members: list[zipfile.ZipInfo]) -> None:
-    """Before anything is written: plain relative names, each once and not deep, no member larger than the file around it."""
+    """Before anything is written: plain relative names, each once and not deep, no member larger than the
+    file around it.
+    """
     names = [member.filename for member in members]
     plain = all(
         name == PurePosixPath(name).as_posix() and not name.startswith("/") and ".." not in name.split("/")

@@ -1,7 +1,9 @@
-"""ro-crate-metadata.json: the bundle as a Workflow Run Crate, so that repositories and other tools can read it.
+"""ro-crate-metadata.json: the bundle as a Workflow Run Crate, so that repositories and other tools can read
+it.
 
-dvc.yaml is the workflow, one action is its run, and one more action stands for each stage. Nothing is added to what the
-receipts say. The disclosure check of the Five Safes profile is there as an action of its own: it is what the ledger did.
+dvc.yaml is the workflow, one action is its run, and one more action stands for each stage. Nothing is added
+to what the receipts say. The disclosure check of the Five Safes profile is there as an action of its own: it
+is what the ledger did.
 """
 
 from __future__ import annotations
@@ -163,7 +165,8 @@ def _add_stage(crate: Any, receipt: Receipt, files: Mapping[str, Any], owner: An
         f"#run-{receipt.stage}",
         "CreateAction",
         name=f"Run of stage {receipt.stage}",
-        description=f"Confined to its declared inputs. Layers in force: {layers}. Records read: {body['did_read']['records']}.",
+        description=f"Confined to its declared inputs. Layers in force: {layers}. Records read: "
+        f"{body['did_read']['records']}.",
         instrument=crate.get(f"#tool-{receipt.stage}"),
         agent=owner,
         endTime=str(body["when"]).replace("Z", ":00+00:00"),
@@ -184,7 +187,8 @@ def _add_run(crate: Any, contents: Contents, files: Mapping[str, Any], owner: An
         "#run",
         "CreateAction",
         name="Run of the pipeline",
-        description="All stages of dvc.yaml that were run, by `dvc repro`; those whose inputs had not changed are of an earlier run.",
+        description="All stages of dvc.yaml that were run, by `dvc repro`; those whose inputs had not "
+        "changed are of an earlier run.",
         instrument=files[WORKFLOW],
         agent=owner,
         startTime=times[0],
@@ -216,7 +220,8 @@ def _add_root(
     root = crate.root_dataset
     root["name"] = f"Airlock bundle of {facts['project']}, commit {str(facts['commit'])[:12]}"
     root["description"] = (
-        "A pipeline that trained on sensitive records through differentially private releases, with signed receipts. "
+        "A pipeline that trained on sensitive records through "
+        "differentially private releases, with signed receipts. "
         "Check it with `airlock verify`, without the records."
     )
     root["datePublished"] = facts["committed"]

@@ -1,7 +1,7 @@
 """The ledger as a bundle shows it: every entry up to the last head that a bundled receipt is signed with.
 
-Entries of other populations are there as hashes only, so that the chain can be followed and nothing is told about them but that
-they are of others.
+Entries of other populations are there as hashes only, so that the chain can be followed and nothing is told
+about them but that they are of others.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class HiddenEntry(Entry):
-    """An entry of another population: where it stands in the chain, and that it is of another one, without whose.
+    """An entry of another population: where it stands in the chain, and that it is of another one, without
+    whose.
 
     Attributes:
-        told: its commitment to a population (`ledger.commitments`); None for entries of an older Airlock, whose hash is taken as it
-            stands and of which nobody can tell whose they are.
+        told: its commitment to a population (`ledger.commitments`); None for entries of an older Airlock,
+            whose hash is taken as it stands and of which nobody can tell whose they are.
         rest: hash of what it says.
     """
 

@@ -42,7 +42,8 @@ def read(root: Path) -> dict[str, Any]:
         raise BundleError(f"{INDEX} was changed: it is not a signed list of files") from None
     if body.get("format") != FORMAT:
         raise InputError(
-            f"the bundle has format {body.get('format')}, this Airlock reads up to {FORMAT}: install a newer one"
+            f"the bundle has format {body.get('format')}, this Airlock reads "
+            f"up to {FORMAT}: install a newer one"
         )
     if not verify(bytes.fromhex(key), canonical_json(body), signature):
         raise BundleError(f"{INDEX} was changed: its signature is wrong")

@@ -58,7 +58,7 @@ def make(workspace: Path, output: Path, *, rev: str = "HEAD") -> dict[str, Any]:
             "project": place.id,
             "commit": commit,
             "committed": when,
-            "airlock": metadata.version("airlock"),
+            "airlock": metadata.version("airlock-pipeline"),
             "populations": populations,
             "entry": ENTRY,
             "modules": MODULES,
@@ -79,7 +79,10 @@ def make(workspace: Path, output: Path, *, rev: str = "HEAD") -> dict[str, Any]:
 
 
 def make_collection(workspace: Path, output: Path, revs: Sequence[str]) -> dict[str, Any]:
-    """Write the bundles of several commits into one file, such as the rows of a paper's table. Returns the signed facts."""
+    """Write the bundles of several commits into one file, such as the rows of a paper's table.
+
+    Returns the signed facts.
+    """
     place = project(workspace)
     signer = Keyring.load(place).signer
     with tempfile.TemporaryDirectory(prefix="airlock-bundle-") as temporary:

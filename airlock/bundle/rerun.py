@@ -1,6 +1,8 @@
-"""Run the stages of a bundle again: the open ones anywhere, the release stages where keys and sealed records are.
+"""Run the stages of a bundle again: the open ones anywhere, the release stages where keys and sealed records
+are.
 
-The bundle's own code runs behind the wall only, like any stage's. Outside of it everything is done by the installed Airlock.
+The bundle's own code runs behind the wall only, like any stage's. Outside of it everything is done by the
+installed Airlock.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ NOTHING = "it released nothing"
 PAGE = "identical but for budget and boundary of its time"
 FIGURES = "identical but for figures, and for budget and boundary of its time"
 WALL = BoundaryParams(enforcement="auto")
-"""The verifier decides what holds a bundle's code: never less than the minimum, whatever its params.yaml says."""
+"""The verifier decides what holds a bundle's code: never less than the minimum, whatever its params.yaml
+says.
+"""
 
 
 @dataclass(frozen=True)
@@ -179,7 +183,9 @@ def _compare(name: str, outs: tuple[str, ...], made: Path, first: Path, alike: b
 
 
 def _page(first: Path, made: Path, alike: bool) -> str:
-    """On another kind of machine the page quotes hashes and figures that may differ, each compared at its own stage."""
+    """On another kind of machine the page quotes hashes and figures that may differ, each compared at its own
+    stage.
+    """
     try:
         if comparison.same_page(first, made):
             return PAGE

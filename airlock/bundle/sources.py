@@ -1,4 +1,6 @@
-"""Where a bundle's files come from: blobs of a commit, and outs in the DVC cache under the hashes in that commit's dvc.lock."""
+"""Where a bundle's files come from: blobs of a commit, and outs in the DVC cache under the hashes in that
+commit's dvc.lock.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ class Cache:
         """
         digest = str(item["md5"])
         missing = InputError(
-            f"'{item['path']}' of that commit is not in the DVC cache: run `dvc pull -r {remote}` with it checked out"
+            f"'{item['path']}' of that commit is not in the DVC "
+            f"cache: run `dvc pull -r {remote}` with it checked out"
         )
         found = self._path(digest)
         if not found.exists():
@@ -78,7 +81,8 @@ class Cache:
             _copy(found, target)
         if md5_path(target) != digest:
             raise InputError(
-                f"'{item['path']}' is damaged in the DVC cache: remove it there and run `dvc pull -r {remote}`"
+                f"'{item['path']}' is damaged in the DVC cache: remove "
+                f"it there and run `dvc pull -r {remote}`"
             )
 
     def _path(self, digest: str) -> Path:

@@ -1,4 +1,5 @@
-"""`airlock verify`: check a bundle from its bytes to its results, in the order in which each step can be believed.
+"""`airlock verify`: check a bundle from its bytes to its results, in the order in which each step can be
+believed.
 
 It stops at the first step that finds something: what comes after would rest on it.
 """
@@ -93,7 +94,8 @@ def _collect(problems: Callable[[], Iterable[str]], *questions: type[AirlockErro
         return [str(error)]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError, RecursionError) as error:
         return [
-            f"a document in the bundle is not of its form ({type(error).__name__}): `airlock bundle` did not write it so"
+            f"a document in the bundle is not of its form ({type(error).__name__}): `airlock bundle` did "
+            "not write it so"
         ]
 
 
@@ -116,7 +118,8 @@ def _owner(workspace: Path, verdict: Verdict) -> Project:
     place = project(workspace)
     if Keyring.load(place).signer.public_key.hex() != verdict.facts["key"]:
         raise KeysError(
-            "--with-records checks your own bundles only: this one is signed by another key than this project's"
+            "--with-records checks your own bundles only: this one "
+            "is signed by another key than this project's"
         )
     return place
 

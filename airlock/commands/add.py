@@ -9,7 +9,8 @@ import typer
 
 def command(
     place: str = typer.Argument(
-        help="A CSV or Parquet file, a folder of Parquet parts, or an address of either (s3://, gs://, https://). It stays where it is."
+        help="A CSV or Parquet file, a folder of Parquet parts, or an address of either (s3://, gs://, "
+        "https://). It stays where it is."
     ),
     name: str = typer.Option(
         ..., "--name", help="The population: whose records these are. Its budget belongs to this name."
@@ -43,7 +44,8 @@ def command(
 
     if holdout != public:
         raise InputError(
-            "a holdout is a file that may be shown to anyone: say so with --holdout --public, or leave both out "
+            "a holdout is a file that may be shown to "
+            "anyone: say so with --holdout --public, or leave both out "
             "(a private holdout is a split: evaluate.holdout: private)"
         )
     if (epsilon is None) != (delta is None):
@@ -64,18 +66,22 @@ def command(
         )
     handle = done.handle
     typer.echo(
-        f"{name}: {handle.n:,} {'public holdout records' if holdout else 'records'} {'added' if done.changed else 'unchanged'}"
+        f"{name}: {handle.n:,} {'public holdout records' if holdout else 'records'} "
+        f"{'added' if done.changed else 'unchanged'}"
     )
     typer.echo(
-        f"  handle data/handles/{name}/{handle.role}.json: commit it with git; the file itself stays where it is"
+        f"  handle data/handles/{name}/{handle.role}.json: commit it with git; "
+        "the file itself stays where it is"
     )
     if cap is not None:
         typer.echo(f"  the cap of '{name}' is epsilon {cap.epsilon:g} at delta {cap.delta:g}")
     if done.has_cap and not holdout:
         typer.echo(
-            f"Next: set `dataset: {name}` in params.yaml, see the price with `airlock budget plan`, then `dvc repro`"
+            f"Next: set `dataset: {name}` in params.yaml, see the "
+            "price with `airlock budget plan`, then `dvc repro`"
         )
     if not done.has_cap:
         typer.echo(
-            f"  nothing may be released before you say how much: airlock budget set {name} --epsilon 1 --delta 1e-5 --why REASON"
+            f"  nothing may be released before you say how much: airlock budget set {name} --epsilon 1 "
+            "--delta 1e-5 --why REASON"
         )

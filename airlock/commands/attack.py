@@ -29,7 +29,8 @@ def command(
     accounting: bool = typer.Option(
         False,
         "--accounting",
-        help="Accounting check instead: draw the priced noise alone. It would not notice a wrong sensitivity.",
+        help="Accounting check instead: draw the priced noise alone. It would not notice a wrong "
+        "sensitivity.",
     ),
     like: str = typer.Option(
         "auto",
@@ -174,14 +175,16 @@ def _print(rows: list[dict[str, Any]]) -> None:
         proven = "nothing is proven" if row["proven"] == "infinity" else f"proven {row['proven']:.3g}"
         console.print(f"[bold]{row['law']}[/bold]: {row['pair']}")
         console.print(
-            f"  epsilon is at least [bold]{row['epsilon']:.3g}[/bold]{law} (delta {row['delta']:g}); {claimed}{proven}"
+            f"  epsilon is at least [bold]{row['epsilon']:.3g}[/bold]{law} (delta {row['delta']:g}); "
+            f"{claimed}{proven}"
         )
         console.print(
             f"  {row['hits']} hits and {row['false_alarms']} false alarms in {row['trials']} runs a side; "
             f"{row['verdict']}"
         )
     console.print(
-        f"{rows[0]['kind'].capitalize()}. Confidence {rows[0]['confidence']:.6g} for each bound, seed {rows[0]['seed']}; "
+        f"{rows[0]['kind'].capitalize()}. Confidence {rows[0]['confidence']:.6g} for each bound, seed "
+        f"{rows[0]['seed']}; "
         f"what had to be chosen was chosen on other runs."
     )
 
@@ -197,7 +200,9 @@ def _print_canaries(rows: list[dict[str, Any]]) -> None:
 
 
 def _add(path: Path, document: dict[str, Any]) -> None:
-    """One entry for each kind, mechanism, epsilon, options and noise; a newer finding takes an older one's place."""
+    """One entry for each kind, mechanism, epsilon, options and noise; a newer finding takes an older one's
+    place.
+    """
     import json
 
     from airlock.compare.comparison import with_kind

@@ -21,7 +21,8 @@ def command(
         None, "--key", help="The owner's public key, if you know it (64 hexadecimal digits)."
     ),
 ) -> None:
-    """Show which stages could read records, which did, and what each released. Exit 1 if the boundary does not hold.
+    """Show which stages could read records, which did, and what each released. Exit 1 if the boundary does
+    not hold.
 
     Example: airlock audit --rev HEAD
     """

@@ -94,8 +94,9 @@ def set_cap(
 ) -> None:
     """Set the cap of a population. Only the owner does this; who, when and why stay in the ledger.
 
-    Its limits are fixed before the first release: where neither --pure nor --slack is given, that release decides
-    (all for Gaussian noise, all for Laplace noise, or a tenth of delta as slack). docs/ledger.md tells more.
+    Its limits are fixed before the first release: where neither --pure nor --slack is given, that release
+    decides (all for Gaussian noise, all for Laplace noise, or a tenth of delta as slack). docs/ledger.md
+    tells more.
 
     Example: airlock budget set clinic --epsilon 3 --delta 1e-6 --why "ethics board, 12 May"
     """
@@ -118,7 +119,8 @@ def set_cap(
     )
     spent = ledger.spent(population)
     typer.echo(
-        f"{population}: the cap is epsilon {epsilon:g} at delta {delta:g}; {_number(spent.epsilon)} of it is spent"
+        f"{population}: the cap is epsilon {epsilon:g} at "
+        f"delta {delta:g}; {_number(spent.epsilon)} of it is spent"
     )
 
 
@@ -148,7 +150,8 @@ def history(
 
 @app.command()
 def verify() -> None:
-    """Check the chain of every ledger, and that the heads in signed receipts are in it. Exit 1 with one line per problem.
+    """Check the chain of every ledger, and that the heads in signed receipts are in it. Exit 1 with one line
+    per problem.
 
     Example: airlock budget verify
     """
@@ -171,7 +174,8 @@ def recover(
         None, "--population", help="Whose the releases are of which only a receipt is left."
     ),
 ) -> None:
-    """Charge again what a ledger put back from a backup has forgotten: from archived releases and signed receipts.
+    """Charge again what a ledger put back from a backup has forgotten: from archived releases and signed
+    receipts.
 
     Example: airlock budget recover --why "disk failure, backup of 3 May put back"
     """
@@ -189,7 +193,8 @@ def recover(
         typer.echo(f"charged again: release {release_id[:12]}")
     if unclear:
         raise LedgerError(
-            f"of release {unclear[0][:12]} only a receipt is left ({len(unclear)} in all): `dvc pull` it, or say whose it is with --population"
+            f"of release {unclear[0][:12]} only a receipt is left ({len(unclear)} in all): `dvc pull` it, "
+            "or say whose it is with --population"
         )
     if not charged:
         typer.echo("nothing was forgotten")
@@ -209,7 +214,8 @@ def settle(
     why: str = typer.Option(..., "--why", help="The reason, kept in the ledger."),
     who: str = typer.Option(None, "--who", help="Who decided; your login name by default."),
 ) -> None:
-    """Settle a reservation that no run takes over. To make that very release, run `dvc repro` with its parameters instead.
+    """Settle a reservation that no run takes over. To make that very release, run `dvc repro` with its
+    parameters instead.
 
     Example: airlock budget settle 3f2a9c01 --lost --why "cancelled study"
     """
@@ -257,7 +263,8 @@ def retire(
 def move(
     url: str = typer.Argument(help="An empty database: postgresql://USER@HOST/DATABASE or sqlite:////PATH."),
 ) -> None:
-    """Copy the ledger of private data into another database, entry by entry; the chain and every signed head stay right.
+    """Copy the ledger of private data into another database, entry by entry; the chain and every signed head
+    stay right.
 
     Example: airlock budget move postgresql://airlock@db.example.org/ledger
     """
@@ -291,13 +298,18 @@ def _show_ledger(console: Any, ledger: Ledger, accounts: list[Spent]) -> None:
 def _show_account(console: Any, spent: Spent) -> None:
     if spent.cap_epsilon is None:
         console.print(
-            f"  [bold]{spent.population}[/bold]: {_number(spent.epsilon)} spent at delta {spent.delta:g}, no cap"
+            f"  [bold]{spent.population}[/bold]: {_number(spent.epsilon)} spent at "
+            f"delta {spent.delta:g}, no cap"
         )
     else:
-        figures = f"{_number(spent.epsilon)} spent of {spent.cap_epsilon:g} at delta {spent.delta:g}, {_number(spent.left or 0)} left"
+        figures = (
+            f"{_number(spent.epsilon)} spent of {spent.cap_epsilon:g} at delta {spent.delta:g}, "
+            f"{_number(spent.left or 0)} left"
+        )
         console.print(f"  [bold]{spent.population}[/bold] {_bar(spent.epsilon, spent.cap_epsilon)} {figures}")
         console.print(
-            f"    one more release of up to epsilon {_number(spent.largest or 0)} fits (composition is not addition)"
+            "    one more release of up to epsilon "
+            f"{_number(spent.largest or 0)} fits (composition is not addition)"
         )
     for mechanism, epsilon in spent.mechanisms.items():
         console.print(f"    {mechanism}: {_number(epsilon)} by itself")
@@ -310,11 +322,13 @@ def _show_account(console: Any, spent: Spent) -> None:
         console.print(f"    the cap's limits, fixed before anything was seen: {', '.join(limits)}")
     if spent.raised:
         console.print(
-            "    [yellow]the cap was raised after results were seen[/yellow]: it reads an odometer, not a promise (docs/ledger.md)"
+            "    [yellow]the cap was raised after results were seen[/yellow]: it reads an odometer, not a "
+            "promise (docs/ledger.md)"
         )
     if spent.disclosures:
         console.print(
-            f"    public data disclosed {spent.disclosures} time{'s' if spent.disclosures > 1 else ''}, not counted"
+            f"    public data disclosed {spent.disclosures} "
+            f"time{'s' if spent.disclosures > 1 else ''}, not counted"
         )
     for release in spent.reserved:
         words = f"{release.release_id[:12]} ({release.mechanism}, {release.at})"
@@ -387,7 +401,8 @@ def _show_history(listed: list[tuple[bool, Entry]]) -> None:
             entry.details["at"][:16].replace("T", " "),
         )
         typer.echo(
-            f"{number:>11}  {when}  {entry.kind:<10}  {entry.population:<{wide}}  {entry.release_id[:12]:<12}  {_words(entry)}"
+            f"{number:>11}  {when}  {entry.kind:<10}  "
+            f"{entry.population:<{wide}}  {entry.release_id[:12]:<12}  {_words(entry)}"
         )
 
 
@@ -399,9 +414,15 @@ def _words(entry: Entry) -> str:
                 f", {name} {details[name]:g}" for name in ("pure", "slack") if details.get(name) is not None
             )
             raised = ", raised after results were seen" if details.get("odometer") else ""
-            return f"epsilon {details['epsilon']:g} at delta {details['delta']:g}{split}{raised}, by {details['who']}: {details['why']}"
+            return (
+                f"epsilon {details['epsilon']:g} at delta {details['delta']:g}{split}{raised}, by "
+                f"{details['who']}: {details['why']}"
+            )
         case "reserve" | "disclosure":
-            return f"{details['mechanism']}, passes {details['passes']}, {details['unit']}, {details['neighbours']}"
+            return (
+                f"{details['mechanism']}, passes {details['passes']}, {details['unit']}, "
+                f"{details['neighbours']}"
+            )
         case "lost" | "return" | "retire" | "recover":
             return f"by {details['who']}: {details['why']}"
         case "commit":

@@ -21,7 +21,8 @@ def command(
     save: Path = typer.Option(
         None,
         "--save",
-        help="Write rows as CSV (stages/open/report/published.csv, for the report page), and attacks.csv beside it.",
+        help="Write rows as CSV (stages/open/report/published.csv, for the "
+        "report page), and attacks.csv beside it.",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:

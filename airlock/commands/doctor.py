@@ -46,8 +46,10 @@ def _show(found: Examination) -> None:
     console.print(
         {
             "strict": "[bold green]All five layers[/bold green]: boundary.enforcement can be strict.",
-            "auto": "[bold yellow]The minimum[/bold yellow]: boundary.enforcement auto works, strict would refuse.",
-            "advisory": "[bold red]Below the minimum[/bold red]: no stage starts unless boundary.enforcement is advisory.",
+            "auto": "[bold yellow]The minimum[/bold yellow]: boundary.enforcement auto "
+            "works, strict would refuse.",
+            "advisory": "[bold red]Below the minimum[/bold red]: no stage starts unless "
+            "boundary.enforcement is advisory.",
         }[found.enforcement]
     )
 

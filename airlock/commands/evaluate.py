@@ -7,13 +7,15 @@ from pathlib import Path
 import typer
 
 NOT_ASKED = (
-    "evaluate.holdout is '{holdout}': set it to private in params.yaml and run `dvc repro`, so that a part of the records is "
+    "evaluate.holdout is '{holdout}': set it to private in params.yaml and run `dvc repro`, so that a part "
+    "of the records is "
     "kept from training; `airlock budget plan` shows the price"
 )
 
 
 def command() -> None:
-    """Judge the model on the private records that training did not use: a release of its own, priced and noisy.
+    """Judge the model on the private records that training did not use: a release of its own, priced and
+    noisy.
 
     It runs owner/dvc.yaml and makes the page again. A model that was judged already is not charged again.
 
@@ -39,7 +41,8 @@ def command() -> None:
         f"Accuracy  {found['accuracy']:.1%} ({low:.1%} to {high:.1%}) on {found['records']} private records"
     )
     typer.echo(
-        f"Price     epsilon {found['epsilon']:.4g}, delta {found['delta']:g}; `airlock report` and the page show it"
+        f"Price     epsilon {found['epsilon']:.4g}, delta {found['delta']:g}; "
+        "`airlock report` and the page show it"
     )
 
 

@@ -23,7 +23,8 @@ PATTERNS = "columns by name or pattern; may be repeated."
 def command(
     file: str | None = typer.Argument(
         None,
-        help="A CSV or Parquet file, a folder of Parquet parts, or an address of either: a table, or flattened images.",
+        help="A CSV or Parquet file, a folder of Parquet parts, or an address of either: a table, or "
+        "flattened images.",
     ),
     name: str | None = typer.Option(
         None, "--name", help="Name of the population; the file's name by default."
@@ -109,7 +110,8 @@ def _draft(file: str, name: str | None, wishes: Wishes, force: bool, *, resume: 
     for path in (target, Path.cwd() / f"data/schemas/{name}.yaml"):
         if path.exists() and not force:
             raise InputError(
-                f"{path.name} exists already ({path.parent}): choose another --name, go on with it by --draft {name}, or replace it with --force"
+                f"{path.name} exists already ({path.parent}): choose another --name, go on with it by "
+                f"--draft {name}, or replace it with --force"
             )
     with (
         Console(stderr=True).status(f"reading {Path(file).name}") as status,
@@ -124,7 +126,9 @@ def _draft(file: str, name: str | None, wishes: Wishes, force: bool, *, resume: 
 
 
 def _tell(home: Project, name: str, made: Draft) -> None:
-    """What was seen goes to the owner's log, and to the screen only if that is a terminal: a log of others may stand behind a pipe."""
+    """What was seen goes to the owner's log, and to the screen only if that is a terminal: a log of others
+    may stand behind a pipe.
+    """
     import sys
 
     from rich.console import Console
@@ -214,12 +218,14 @@ def _say_next(target: Path, file: str | None) -> None:
     if left:
         typer.echo(f"{len(left)} column{'s need' if len(left) > 1 else ' needs'} bounds: {listed(left, 8)}")
         typer.echo(
-            f"Next: fill them in with `airlock init --draft {name} --ask` (or --bounds LOW,HIGH --columns 'PATTERN', or"
+            f"Next: fill them in with `airlock init --draft {name} --ask` (or --bounds LOW,HIGH --columns "
+            "'PATTERN', or"
             f" --bounds-from FILE, or an editor), then run `airlock init --confirm {name}`"
         )
     else:
         typer.echo(
-            f"Next: look at {target}, then run `airlock init --confirm {name}` and `airlock add {file or 'FILE'} --name {name}`"
+            f"Next: look at {target}, then run `airlock init --confirm {name}` and `airlock add "
+            f"{file or 'FILE'} --name {name}`"
         )
 
 

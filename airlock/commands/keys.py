@@ -8,7 +8,8 @@ from pathlib import Path
 import typer
 
 app = typer.Typer(
-    help="Back up, restore and rotate this project's keys, and admit others.\n\nExample: airlock keys backup clinic.keys",
+    help="Back up, restore and rotate this project's keys, and admit others.\n\nExample: airlock keys "
+    "backup clinic.keys",
     no_args_is_help=True,
 )
 
@@ -24,7 +25,8 @@ def backup(file: Path = typer.Argument(help="Where to write the encrypted copy; 
 
     key_backup.backup(project(Path.cwd()), file, _passphrase(confirm=True))
     typer.echo(
-        f"keys written to {file}: keep it apart from the data, and the passphrase apart from it; back up the ledger too (docs/keys.md)"
+        f"keys written to {file}: keep it apart from the data, and the passphrase apart from it; back up "
+        "the ledger too (docs/keys.md)"
     )
 
 
@@ -39,7 +41,8 @@ def restore(file: Path = typer.Argument(help="A file that `airlock keys backup` 
 
     generations = key_backup.restore(project(Path.cwd()), file, _passphrase(confirm=False))
     typer.echo(
-        f"keys restored, {generations} generation{'s' * (generations > 1)}; raw files are found again by `airlock add`"
+        f"keys restored, {generations} generation{'s' * (generations > 1)}; raw files are found again by "
+        "`airlock add`"
     )
 
 
@@ -62,7 +65,8 @@ def admit(
     key: str = typer.Argument(help="A public key, 64 hexadecimal digits; `airlock audit` shows who signed."),
     zone: list[str] = typer.Option(["open"], "--zone", help="What it may sign for; repeat for several."),
 ) -> None:
-    """Let another machine's key sign receipts, on the owner's machine. Commit receipts/policy.json afterwards.
+    """Let another machine's key sign receipts, on the owner's machine. Commit receipts/policy.json
+    afterwards.
 
     Example: airlock keys admit 3b6a27bcceb6a42d62a3a8d02a6f0d73653215771de243a63ac048a18b59da29
     """

@@ -57,20 +57,25 @@ def command(stage: str = typer.Argument(help="Name of a stage in dvc.yaml.")) ->
 
 
 def _tell_of_private_holdout(console: Any) -> None:
-    """`dvc exp run -S` leaves what it sets in params.yaml: a private holdout is never taken from another data set without a word."""
+    """`dvc exp run -S` leaves what it sets in params.yaml: a private holdout is never taken from another data
+    set without a word.
+    """
     from airlock.params import load_params
 
     params = load_params()
     if params.evaluate.holdout == "private":
         console.print(
-            f"ingest: evaluate.holdout is private: a part of the records of '{params.dataset}' is kept from training, and judging on it"
+            f"ingest: evaluate.holdout is private: a part of the records of '{params.dataset}' is kept from "
+            "training, and judging on it"
             " (airlock evaluate) is charged",
             highlight=False,
         )
 
 
 def _tell_owner(console: Any) -> None:
-    """How many values were clipped, missing or dropped: on a terminal only, for a log may be read by others (`airlock log` shows it again)."""
+    """How many values were clipped, missing or dropped: on a terminal only, for a log may be read by others
+    (`airlock log` shows it again).
+    """
     from airlock.owner.home import project
     from airlock.owner.log import last_summaries, shown
 

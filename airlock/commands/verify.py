@@ -29,7 +29,8 @@ def command(
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Check a bundle without keys, data or network, and run its open stages again. Exit 1 if anything does not hold.
+    """Check a bundle without keys, data or network, and run its open stages again. Exit 1 if anything does
+    not hold.
 
     Example: airlock verify submission.zip
     """
@@ -81,7 +82,10 @@ def _code(options: Options) -> str:
     which = (
         "releases only" if options.quick else "releases and open stages" if options.records else "open stages"
     )
-    return f"{which}, with {'the code of this workspace' if options.own_code else 'the code in the bundle, behind the wall'}"
+    return (
+        f"{which}, with "
+        f"{'the code of this workspace' if options.own_code else 'the code in the bundle, behind the wall'}"
+    )
 
 
 def _document(bundle: Path, verdict: Verdict, options: Options) -> dict[str, Any]:

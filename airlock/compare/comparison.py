@@ -1,8 +1,10 @@
-"""One table for all mechanisms, made from results: bench/results/*.json hold accuracies and the findings of attacks.
+"""One table for all mechanisms, made from results: bench/results/*.json hold accuracies and the findings of
+attacks.
 
-A file of runs is a list of rows (or {"runs": rows}); {"attacks": [...]} is what `airlock attack --save` writes. An attack belongs to every
-run of the same mechanism and epsilon that has all the options which were attacked. airlock/compare/papers.py lays the table out as a page,
-and airlock/compare/published.py carries it to the report stage, which may not see bench/results.
+A file of runs is a list of rows (or {"runs": rows}); {"attacks": [...]} is what `airlock attack --save`
+writes. An attack belongs to every run of the same mechanism and epsilon that has all the options which were
+attacked. airlock/compare/papers.py lays the table out as a page, and airlock/compare/published.py carries it
+to the report stage, which may not see bench/results.
 """
 
 from __future__ import annotations
@@ -24,18 +26,22 @@ HEADINGS = (
 Findings = list[Mapping[str, Any]]
 Bounds = tuple[float | None, float | None, float | None]
 ATTACK, CHECK = ("attack", "simulated attack", "canaries"), "accounting check"
-"""Kinds of findings (attack/targets.py): those of which a release or a mechanism was attacked, and the one that checks accounting alone."""
+"""Kinds of findings (attack/targets.py): those of which a release or a mechanism was attacked, and the one
+that checks accounting alone.
+"""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One run, beside what is claimed, proven and attacked of it. Infinity means that nothing finite is proven, None that nobody says.
+    """One run, beside what is claimed, proven and attacked of it. Infinity means that nothing finite is
+    proven, None that nobody says.
 
     Attributes:
         epsilon: what was asked for.
-        attacked: lower bound of attacks, free of assumptions; attacked_by_law takes the form of the noise, but not its size,
-            for granted, and reached its size too: the distance between exact sums.
-        checked, checked_by_law: the same of the accounting check, which draws the priced noise and does not run the release.
+        attacked: lower bound of attacks, free of assumptions; attacked_by_law takes the form of the noise,
+            but not its size, for granted, and reached its size too: the distance between exact sums.
+        checked, checked_by_law: the same of the accounting check, which draws the priced noise and does not
+            run the release.
         error: of autoencoders, the mean over test records of the squared error summed over pixels in [0, 1].
         simulated: the data set was made up by a program.
     """
@@ -125,7 +131,8 @@ def load(folder: Path) -> list[Row]:
     )
     if not rows:
         raise InputError(
-            f"{folder} holds no results yet: run `python -m bench.ablation` or `python -m bench.accuracy`"
+            f"{folder} holds no results yet: run `python -m bench.papers.ablation` or `python -m "
+            "bench.flagship.accuracy`"
         )
     return rows
 
@@ -184,7 +191,7 @@ def _attacks(documents: list[Any]) -> Findings:
 
 def _runs(document: Any) -> Iterable[Mapping[str, Any]]:
     rows = document.get("runs", []) if isinstance(document, dict) else document
-    # Rows that measure cost alone (bench/scaling.py) are no comparison.
+    # Rows that measure cost alone (bench/scale/scaling.py) are no comparison.
     return [
         row
         for row in rows
@@ -227,9 +234,11 @@ def _row(run: Mapping[str, Any], found: Findings) -> Row:
 def attacked(
     run: Mapping[str, Any], found: Iterable[Mapping[str, Any]], kinds: tuple[str, ...] = ATTACK
 ) -> Bounds:
-    """The largest lower bounds that attacks on this mechanism, with its own noise, reached; None if nobody attacked it.
+    """The largest lower bounds that attacks on this mechanism, with its own noise, reached; None if nobody
+    attacked it.
 
-    The first is free of assumptions; the second, where there is one, takes the form of the law for granted; the third its size too.
+    The first is free of assumptions; the second, where there is one, takes the form of the law for granted;
+    the third its size too.
     """
     options = run.get("options") or {}
     findings = [

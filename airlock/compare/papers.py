@@ -1,4 +1,7 @@
-"""docs/papers.md: the table of airlock/compare/comparison.py as a page, with one picture a data set. Nothing in it is written by hand."""
+"""docs/papers.md: the table of airlock/compare/comparison.py as a page, with one picture a data set.
+
+Nothing in it is written by hand.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ COLOURS = (
     "#334155",
 )
 MARKS = "osD^vP*X<>"
-CROWDED = 2
+LEAST_POINTS = 2
 
 
 def page(rows: list[Row], folder: str) -> str:
@@ -44,7 +47,7 @@ def page(rows: list[Row], folder: str) -> str:
     lines = [INTRODUCTION]
     for place, group in _by_place(rows).items():
         lines += [f"## {place}", ""]
-        if len(_points(group)) >= CROWDED:
+        if len(_points(group)) >= LEAST_POINTS:
             lines += [f"![Accuracy against proven epsilon, {place}]({folder}/{_file(place)})", ""]
         lines += ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
         lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row.cells()) + " |" for row in group]
@@ -59,7 +62,7 @@ def draw_all(rows: list[Row], folder: Path) -> None:
     """One SVG a data set; the same rows give the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     for place, group in _by_place(rows).items():
-        if len(_points(group)) >= CROWDED:
+        if len(_points(group)) >= LEAST_POINTS:
             draw(place, group, folder / _file(place))
 
 

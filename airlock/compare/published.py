@@ -1,6 +1,8 @@
-"""The comparison as two CSV files, for the report stage, which may not see bench/results: rows, and the attacks beside them.
+"""The comparison as two CSV files, for the report stage, which may not see bench/results: rows, and the
+attacks beside them.
 
-`airlock compare --save stages/open/report/published.csv` writes published.csv, and attacks.csv in the same folder.
+`airlock compare --save stages/open/report/published.csv` writes published.csv, and attacks.csv in the same
+folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Windows of the simulated health social network as records: a user's attributes over the last days, the friends' influence, a status.
+"""Windows of the simulated health social network as records: a user's attributes over the last days, the
+friends' influence, a status.
 
     behaviour-simulated           a day: does the user exercise more tomorrow? Records to day 239, the public holdout is the days after
     behaviour-weekly-simulated    a week: did the user walk farther than the week before? One record in ten is the public holdout
@@ -38,7 +39,8 @@ TRAINED_DAYS = 240
 WEEK = 7
 ROWS = 4096
 TITLES = {
-    DAILY: "Simulated: 254 users, 300 days, 30 attributes, 1,383 friend links; does a user exercise more tomorrow?",
+    DAILY: "Simulated: 254 users, 300 days, 30 attributes, 1,383 "
+    "friend links; does a user exercise more tomorrow?",
     WEEKLY: "Simulated: the same network in weeks; did a user walk farther than the week before?",
 }
 
@@ -78,7 +80,9 @@ def daily(world: World) -> Windows:
 
 
 def weekly(world: World) -> Windows:
-    """Every user and week with WINDOW weeks before it; the status is the week's own: did the user walk farther than the week before?"""
+    """Every user and week with WINDOW weeks before it; the status is the week's own: did the user walk
+    farther than the week before?
+    """
     weeks = world.status.shape[1] // WEEK
     mean = {
         name: getattr(world, name)[:, : weeks * WEEK].reshape(len(world.status), weeks, WEEK, -1).mean(axis=2)
@@ -126,7 +130,9 @@ def divide(name: str, seed: str = SEED) -> dict[str, Windows]:
 
 
 def columns() -> list[tuple[str, tuple[float, float]]]:
-    """Name and bounds of every column in the order of the records: the window attribute by attribute, the present, the influences."""
+    """Name and bounds of every column in the order of the records: the window attribute by attribute, the
+    present, the influences.
+    """
     names = [(f"{name}_{lag}", bounds) for name, bounds in ATTRIBUTES.items() for lag in range(WINDOW, 0, -1)]
     names += [(f"{name}_0", bounds) for name, bounds in ATTRIBUTES.items()]
     return names + [(f"influence_{slot}", (0.0, 1.0)) for slot in range(1, DEGREE + 1)]
@@ -157,7 +163,8 @@ def schema_text(name: str) -> str:
     """The schema of a data set, as it stands in data/schemas."""
     points = TRAINED_DAYS - WINDOW - 1 if name == DAILY else DAYS // WEEK - WINDOW
     lines = [
-        "# SIMULATED (airlock/datasets/simulation.py, docs/behaviour.md); made by `python -m airlock.datasets.behaviour`.",
+        "# SIMULATED (airlock/datasets/simulation.py, docs/behaviour.md); made by `python -m "
+        "airlock.datasets.behaviour`.",
         f"name: {name}",
         f"description: {TITLES[name]!r}",
         "kind: tabular",
@@ -167,7 +174,8 @@ def schema_text(name: str) -> str:
         "user:",
         "  column: user",
         f"  per_user: {points}",
-        f'  friends: {{name: "friend_{{}}", influence: "influence_{{}}", slots: {DEGREE}, appearances: {points * DEGREE}}}',
+        f'  friends: {{name: "friend_{{}}", influence: "influence_{{}}", slots: {DEGREE}, appearances: '
+        f"{points * DEGREE}}}",
         "columns:",
     ]
     for column, (low, high) in columns():

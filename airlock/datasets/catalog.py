@@ -22,7 +22,8 @@ RAW = "data/raw"
 
 @dataclass(frozen=True)
 class File:
-    """One source file. Size and SHA-256 are of its contents: unpacked, and without a header line where `header` is set.
+    """One source file. Size and SHA-256 are of its contents: unpacked, and without a header line where
+    `header` is set.
 
     Packages and mirrors compress the same contents differently; what is pinned is what is read.
     """
@@ -217,10 +218,12 @@ def present(project: Project, workspace: Path, wanted: Dataset) -> bool:
 
 
 def fetch(project: Project, workspace: Path, name: str) -> Fetched:
-    """Bring a data set: find its files, check them, convert them to Parquet and add them. All of it or nothing.
+    """Bring a data set: find its files, check them, convert them to Parquet and add them. All of it or
+    nothing.
 
     Raises:
-        InputError: there is no such data set, or no source has it, or a source's bytes are not the pinned ones.
+        InputError: there is no such data set, or no source has it, or a source's bytes are not the pinned
+            ones.
     """
     from airlock.datasets import conversion, sources
 
@@ -246,7 +249,9 @@ def _add(project: Project, workspace: Path, wanted: Dataset) -> None:
 
 @contextmanager
 def _placing(target: Path) -> Iterator[Path]:
-    """A folder to fill, which takes the place of `target` when the block ends well and is gone when it does not."""
+    """A folder to fill, which takes the place of `target` when the block ends well and is gone when it does
+    not.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:

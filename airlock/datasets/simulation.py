@@ -1,15 +1,17 @@
-"""A simulated health social network in the shape of YesiWell, whose data are not public (Phan, Wu and Dou, arXiv 1706.08839v2, Sec. 4.1).
+"""A simulated health social network in the shape of YesiWell, whose data are not public (Phan, Wu and Dou,
+arXiv 1706.08839v2, Sec. 4.1).
 
-254 users, 300 days, 30 attributes, 1,383 friend links, and in every user and day a status: does the user exercise more (1) or less (0)?
-The law of the status is known, and it is a function of what is recorded:
+254 users, 300 days, 30 attributes, 1,383 friend links, and in every user and day a status: does the user
+exercise more (1) or less (0)? The law of the status is known, and it is a function of what is recorded:
 
     P(status of u on day t + 1 is 1) = sigmoid(gain (self(u, t) + social(u, t) + spur(u, t)))
     self    = sum over the last five days, weights 2^-lag, of goals achieved, less distance walked, plus slope of the wellness score
     social  = mean over friends v of the influence psi(v, u, t) = tie(u, v) * how active v was lately
     spur    = a competition wakes those who exercised little, and tires those who exercised much
 
-Nothing else carries over from one day to the next except what the attributes show. Every number comes from a public seed through
-SHAKE-256, so everybody has the same data. All results on them are results on simulated data.
+Nothing else carries over from one day to the next except what the attributes show. Every number comes from a
+public seed through SHAKE-256, so everybody has the same data. All results on them are results on simulated
+data.
 """
 
 from __future__ import annotations
@@ -74,7 +76,8 @@ class World:
         status: (users, days), 0 or 1.
         friends: (users, DEGREE), numbers of friends, -1 where there is none.
         influence: (users, days, DEGREE): psi of each friend on the user; 0 where there is none.
-        probability: (users, days): of status 1, given all that was recorded the day before; that of day 0 is 1/2.
+        probability: (users, days): of status 1, given all that was recorded the day before; that of day 0 is
+            1/2.
     """
 
     attributes: Floats
@@ -262,7 +265,10 @@ class _Diary:
 
 
 def _mood(shocks: Floats) -> Floats:
-    """A mood of its own for every user, which lasts for days. It acts on the status only through what is recorded."""
+    """A mood of its own for every user, which lasts for days.
+
+    It acts on the status only through what is recorded.
+    """
     mood = shocks.copy()
     for day in range(1, mood.shape[1]):
         mood[:, day] = 0.8 * mood[:, day - 1] + 0.6 * shocks[:, day]

@@ -1,4 +1,7 @@
-"""Where a data set's files come from: the user's own folder, an installed package, a public mirror. In that order."""
+"""Where a data set's files come from: the user's own folder, an installed package, a public mirror.
+
+In that order.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,8 @@ def find(wanted: Dataset, workspace: Path) -> Iterator[tuple[Path, str]]:
                 yield folder, place
                 return
         raise InputError(
-            f"no source has '{wanted.name}': set AIRLOCK_DATA_HOME to a folder with {wanted.name}/{wanted.files[0].name}"
+            f"no source has '{wanted.name}': set AIRLOCK_DATA_HOME to a folder with "
+            f"{wanted.name}/{wanted.files[0].name}"
         )
 
 
@@ -56,7 +60,8 @@ def check(wanted: Dataset, folder: Path, place: str) -> None:
     for file in wanted.files:
         if not matches(file, folder):
             raise InputError(
-                f"{wanted.name}/{file.name} from {place} is not the pinned file (SHA-256 differs): get it anew"
+                f"{wanted.name}/{file.name} from {place} is not the "
+                "pinned file (SHA-256 differs): get it anew"
             )
 
 

@@ -1,4 +1,5 @@
-"""`airlock audit`: for a commit or the workspace, which stages could read records, which did, what was released.
+"""`airlock audit`: for a commit or the workspace, which stages could read records, which did, what was
+released.
 
 Whether the answer can be believed is `evidence.checker`'s question.
 """

@@ -1,8 +1,9 @@
 """One checker of the evidence, for `airlock audit`, `airlock bundle` and `airlock verify`.
 
-Five books must agree: what dvc.yaml declares, what dvc.lock says was made, what the runner signed (receipts), the code and sources of
-the same state, and the bytes that are there. A gap in one of them is "cannot tell", which is a problem like any other: silence is
-never a yes. (The sixth book, the ledger, is compared where it is: on the owner's machine or in a bundle.)
+Five books must agree: what dvc.yaml declares, what dvc.lock says was made, what the runner signed (receipts),
+the code and sources of the same state, and the bytes that are there. A gap in one of them is "cannot tell",
+which is a problem like any other: silence is never a yes. (The sixth book, the ledger, is compared where it
+is: on the owner's machine or in a bundle.)
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ def _not_locked(stage: zones.Stage, evidence: Evidence) -> Iterator[str]:
     traces += [f"'{out}'" for out in stage.outs if evidence.digest(out) is not None]
     if traces:
         yield (
-            f"cannot tell how stage '{stage.name}' was run: dvc.lock has no entry for it, but {traces[0]} is there; "
+            f"cannot tell how stage '{stage.name}' was run: dvc.lock has "
+            f"no entry for it, but {traces[0]} is there; "
             f"restore dvc.lock from git, or {AGAIN}"
         )
 
@@ -123,10 +125,14 @@ def _not_locked(stage: zones.Stage, evidence: Evidence) -> Iterator[str]:
 def _signed(stage: zones.Stage, evidence: Evidence) -> Iterator[str]:
     locked, found = evidence.lock[stage.name], evidence.matching(stage.name)
     if locked.get("cmd") != stage.command:
-        yield f"stage '{stage.name}' was made by another command than `{stage.command}`: run `dvc repro -f {stage.name}`"
+        yield (
+            f"stage '{stage.name}' was made by another command than `{stage.command}`: run `dvc repro -f "
+            f"{stage.name}`"
+        )
     if not found:
         yield (
-            f"stage '{stage.name}': no signed receipt has the hashes in dvc.lock: it was made outside the runner "
+            f"stage '{stage.name}': no signed receipt has the hashes in "
+            "dvc.lock: it was made outside the runner "
             f"(dvc commit, an edited dvc.lock or another command); run `dvc repro -f {stage.name}`"
         )
     for receipt in found:
@@ -148,7 +154,10 @@ def _confined(stage: zones.Stage, receipt: Receipt) -> Iterator[str]:
     if "module" in code and code["module"] != (stage.module or code["default"]):
         yield f"stage '{stage.name}' ran the module {code['module']} and dvc.yaml now says another: {again}"
     if differing := code.get("differs"):
-        yield f"stage '{stage.name}' ran with another '{differing[0]}' than the one here: install this Airlock and {again}"
+        yield (
+            f"stage '{stage.name}' ran with another '{differing[0]}' than the one here: install this "
+            f"Airlock and {again}"
+        )
 
 
 def _used(witness: Receipt, evidence: Evidence) -> Iterator[str]:
@@ -167,7 +176,9 @@ def _used(witness: Receipt, evidence: Evidence) -> Iterator[str]:
 
 
 def _judged(witness: Receipt, dep: str, evidence: Evidence) -> bool:
-    """Whether a release stage used an earlier model that was signed then: a private evaluation stays true of it."""
+    """Whether a release stage used an earlier model that was signed then: a private evaluation stays true of
+    it.
+    """
     if evidence.graph.stage(witness.stage).zone != "release" or evidence.graph.label(dep) != "open":
         return False
     used = witness.body["deps"][dep]["sha256"]
@@ -176,7 +187,9 @@ def _judged(witness: Receipt, dep: str, evidence: Evidence) -> bool:
 
 
 def _made(witness: Receipt, evidence: Evidence) -> Iterator[str]:
-    """What is here of its outs is what a stage made; what is not here (sealed, or not pulled) cannot be used either."""
+    """What is here of its outs is what a stage made; what is not here (sealed, or not pulled) cannot be used
+    either.
+    """
     for out, found in witness.body["outs"].items():
         if evidence.digest(out) not in (None, found["sha256"]):
             yield f"'{out}' is not what stage '{witness.stage}' made: run `dvc checkout --force {out}`"

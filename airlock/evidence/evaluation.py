@@ -1,4 +1,6 @@
-"""The private evaluation of a model, if there is one of exactly this model: a released count, as accuracy with its interval."""
+"""The private evaluation of a model, if there is one of exactly this model: a released count, as accuracy
+with its interval.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ STAGE, FOLDER, MODEL = "evaluate-private", "data/released/evaluation", "data/mod
 
 
 def private_evaluation(root: Path) -> dict[str, Any] | None:
-    """The figures of data/released/evaluation, or None where a signed receipt does not say that they are of this model.
+    """The figures of data/released/evaluation, or None where a signed receipt does not say that they are of
+    this model.
 
-    The interval covers 95 % of two errors together: of the noise, whose size is known, and of the holdout as a sample.
+    The interval covers 95 % of two errors together: of the noise, whose size is known, and of the holdout as
+    a sample.
     """
     folder = root / FOLDER
     if not (folder / manifest.NAME).is_file() or not (root / MODEL).is_dir() or not _is_of_this_model(root):

@@ -1,4 +1,7 @@
-"""What the report stage is told about the boundary: the audit in words, and the picture. It computes neither itself."""
+"""What the report stage is told about the boundary: the audit in words, and the picture.
+
+It computes neither itself.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ def page_facts(
     budget: Mapping[str, Any] | None,
     evaluation: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Facts for the page. The report's own receipt is signed after the page is written, so its row says "running"."""
+    """Facts for the page. The report's own receipt is signed after the page is written, so its row says
+    "running".
+    """
     told = [asdict(row) for row in rows]
     for row in told:
         if row["name"] == REPORT:

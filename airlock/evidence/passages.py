@@ -1,4 +1,7 @@
-"""What passes between the stages, and between which rooms: the facts behind the boundary picture. `boundary.graph` draws them."""
+"""What passes between the stages, and between which rooms: the facts behind the boundary picture.
+
+`boundary.graph` draws them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ ROOMS = {
 
 @dataclass(frozen=True)
 class Edge:
-    """Something that one stage makes and another reads. The source is RECORDS_NODE where it comes from outside."""
+    """Something that one stage makes and another reads.
+
+    The source is RECORDS_NODE where it comes from outside.
+    """
 
     source: str
     target: str
@@ -34,7 +40,9 @@ class Edge:
 
 
 def edges(graph: Graph) -> list[Edge]:
-    """Everything that passes between stages, in the order of dvc.yaml; `breach` marks what the zone does not allow."""
+    """Everything that passes between stages, in the order of dvc.yaml; `breach` marks what the zone does not
+    allow.
+    """
     found: dict[tuple[str, str, str], list[str]] = {}
     for stage in graph:
         for dep in stage.deps:

@@ -1,6 +1,7 @@
 """The boundary picture, as Mermaid text and as SVG: rooms, their stages, and what passes between them.
 
-Pure text in, text out. The SVG carries its own colours for light and dark, so it stands alone in a README and inside the report alike.
+Pure text in, text out. The SVG carries its own colours for light and dark, so it stands alone in a README and
+inside the report alike.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def mermaid(graph: Graph) -> str:
     for edge in edges(graph):
         arrow = "==>" if edge.breach else "-->"
         lines.append(
-            f'  {ids[edge.source]} {arrow}|"{edge.label}{" BREACH" if edge.breach else ""}"| {ids[edge.target]}'
+            f'  {ids[edge.source]} {arrow}|"{edge.label}{" BREACH" if edge.breach else ""}"| '
+            f"{ids[edge.target]}"
         )
     return "\n".join(lines) + "\n"
 
@@ -57,7 +59,10 @@ def picture(graph: Graph, audit: Sequence[Mapping[str, Any]] = ()) -> str:
     parts += _arrows(edges(graph), places, columns)
     parts += [_box(stage, places[stage.name], *describe(stage, audit)) for stage in graph]
     label = escape(_summary(inside, audit))
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="airlock-graph" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="airlock-graph" viewBox="0 0 {width} {height}" '
+        f'role="img" aria-label="{label}">'
+    )
     return f"{head}<style>{STYLE.read_text()}</style>{''.join(parts)}</svg>"
 
 
@@ -67,7 +72,10 @@ def _summary(inside: Mapping[str, Sequence[Stage]], audit: Sequence[Mapping[str,
         for room, stages in inside.items()
     ]
     readers = [stage.name for stages in inside.values() for stage in stages if describe(stage, audit)[2]]
-    return f"Boundary picture. {'; '.join(listed)}. Stages that could read records: {', '.join(readers) or 'none'}."
+    return (
+        f"Boundary picture. {'; '.join(listed)}. Stages that could read records: "
+        f"{', '.join(readers) or 'none'}."
+    )
 
 
 def _room_left(column: int) -> int:
@@ -139,7 +147,8 @@ def _box(stage: Stage, place: Place, could: str, did: str, reader: bool) -> str:
     tip = f"{stage.name}: {stage.description}" if stage.description else stage.name
     return (
         f"<g><title>{escape(tip)}</title>"
-        f'<rect class="box {room_of(stage)}" x="{x:.0f}" y="{y:.0f}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="9"/>'
+        f'<rect class="box {room_of(stage)}" x="{x:.0f}" y="{y:.0f}" width="{BOX_WIDTH}" '
+        f'height="{BOX_HEIGHT}" rx="9"/>'
         f'<text class="name" x="{middle:.0f}" y="{y + 26:.0f}">{escape(name)}</text>{"".join(facts)}{eye}</g>'
     )
 
@@ -164,7 +173,9 @@ def _arrows(found: Sequence[Edge], places: Mapping[str, Place], columns: Mapping
 
 
 def _ports(crossing: Sequence[Edge], places: Mapping[str, Place]) -> dict[tuple[Edge, str], float]:
-    """Heights at which arrows leave and reach the sides of boxes: each has its own, so that none hides another."""
+    """Heights at which arrows leave and reach the sides of boxes: each has its own, so that none hides
+    another.
+    """
     ports: dict[tuple[Edge, str], float] = {}
     for end, other in (("source", "target"), ("target", "source")):
         groups: dict[str, list[Edge]] = {}
@@ -182,12 +193,23 @@ def _within(source: Place, target: Place) -> tuple[str, str]:
     if 0 < target[1] - source[1] <= ROW:
         return f"M{middle:.0f} {below:.0f}V{top:.0f}", f"M{middle - 5:.0f} {top:.0f}h10l-5 {TIP}Z"
     right, start, end = source[0] + BOX_WIDTH, source[1] + BOX_HEIGHT / 2, target[1] + BOX_HEIGHT / 2
-    curve = f"M{right:.0f} {start:.0f}C{right + 18:.0f} {start:.0f} {right + 18:.0f} {end:.0f} {right + TIP:.0f} {end:.0f}"
+    curve = (
+        f"M{right:.0f} {start:.0f}C{right + 18:.0f} {start:.0f} {right + 18:.0f} {end:.0f} "
+        f"{right + TIP:.0f} {end:.0f}"
+    )
     return curve, f"M{right + TIP:.0f} {end - 5:.0f}v10l-{TIP} -5Z"
 
 
 def _arrow(edge: Edge, line: str, tip: str) -> str:
-    """One arrow. Its tip is a shape of our own: SVG markers need ids, which clash when two pictures share a page."""
+    """One arrow. Its tip is a shape of our own: SVG markers need ids, which clash when two pictures share a
+    page.
+    """
     kind = "breach" if edge.breach else edge.label
-    words = f"{edge.source or 'raw records'} to {edge.target}, {edge.label}{' (breach)' if edge.breach else ''}: {', '.join(edge.paths)}"
-    return f'<g><title>{escape(words)}</title><path class="arrow {kind}" d="{line}"/><path class="tip {kind}" d="{tip}"/></g>'
+    words = (
+        f"{edge.source or 'raw records'} to {edge.target}, "
+        f"{edge.label}{' (breach)' if edge.breach else ''}: {', '.join(edge.paths)}"
+    )
+    return (
+        f'<g><title>{escape(words)}</title><path class="arrow {kind}" d="{line}"/><path class="tip '
+        f'{kind}" d="{tip}"/></g>'
+    )

@@ -1,7 +1,8 @@
-"""Who may sign what: the owner's key signs for every zone, and another one only for what the owner has admitted it to.
+"""Who may sign what: the owner's key signs for every zone, and another one only for what the owner has
+admitted it to.
 
-receipts/runner.pub names the owner's key, in its first line. receipts/policy.json lists admitted keys and is signed by the owner's:
-a line that a stranger adds to either of them admits nobody.
+receipts/runner.pub names the owner's key, in its first line. receipts/policy.json lists admitted keys and is
+signed by the owner's: a line that a stranger adds to either of them admits nobody.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Policy:
-    """The owner's key, and the zones that each admitted key may sign for. `problem` says why the list is not believed."""
+    """The owner's key, and the zones that each admitted key may sign for.
+
+    `problem` says why the list is not believed.
+    """
 
     owner: str = ""
     admitted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -37,8 +41,14 @@ class Policy:
         if key == self.owner or zone in self.admitted.get(key, ()):
             return ""
         if key in self.admitted or zone != "open":
-            return f"is of a stage in zone {zone}, which the key {key[:16]} may not sign for: only the owner's may"
-        return f"is signed by a key that the owner has not admitted: run `airlock keys admit {key}` on the owner's machine"
+            return (
+                f"is of a stage in zone {zone}, which the key {key[:16]} "
+                "may not sign for: only the owner's may"
+            )
+        return (
+            f"is signed by a key that the owner has not admitted: run `airlock keys admit {key}` on the "
+            "owner's machine"
+        )
 
 
 def read(pinned: str | None, policy: str | None) -> Policy:

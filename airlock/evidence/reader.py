@@ -1,7 +1,8 @@
 """The one reader of the pipeline: what is checked is what DVC resolves.
 
-DVC's own YAML parser and its own resolver are asked about texts. Before that, a text is held to bounds and to a plain subset of
-YAML, on which all parsers agree; and `airlock` itself, which reads params.yaml with another parser, must find the same in it.
+DVC's own YAML parser and its own resolver are asked about texts. Before that, a text is held to bounds and to
+a plain subset of YAML, on which all parsers agree; and `airlock` itself, which reads params.yaml with another
+parser, must find the same in it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ SIZE, DEPTH = 1 << 20, 24
 WORDS = {True: ("yes", "on"), False: ("no", "off")}
 PARAMS = "params.yaml"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# Line breaks of YAML 1.1 that YAML 1.2 takes for text, the mark of another encoding, and what no editor writes.
+# Line breaks of YAML 1.1 that YAML 1.2 takes for text, the mark of another encoding, and what no editor
+# writes.
 STRANGE = {
     "\x85": "NEL",
     "\u2028": "LS",
@@ -35,7 +37,8 @@ STRANGE = {
 
 
 def check_text(text: str, source: str) -> None:
-    """Refuse a YAML text that is large, deep, grows when it is read, or is read differently by different parsers.
+    """Refuse a YAML text that is large, deep, grows when it is read, or is read differently by different
+    parsers.
 
     Raises:
         BoundaryError: naming what it is.
@@ -67,7 +70,8 @@ def load(text: str, source: str) -> dict[str, Any]:
     """A YAML text as DVC reads it.
 
     Raises:
-        BoundaryError: it is not plain (see `check_text`), has a key twice, or another parser reads something else in it.
+        BoundaryError: it is not plain (see `check_text`), has a key twice, or another parser reads something
+            else in it.
     """
     from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml  # type: ignore[import-untyped]
 
@@ -97,7 +101,9 @@ def _differences(left: Any, right: Any, place: str) -> Iterator[str]:
 
 
 def _same(left: Any, right: Any) -> bool:
-    """One value, or one number: YAML 1.1 takes `1e-5` for text, which is made a number later, and `off` for false."""
+    """One value, or one number: YAML 1.1 takes `1e-5` for text, which is made a number later, and `off` for
+    false.
+    """
     if type(left) is type(right):
         return bool(left == right) or (left != left and right != right)
     if isinstance(left, str) and isinstance(right, bool):

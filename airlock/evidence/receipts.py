@@ -1,7 +1,7 @@
 """Signed receipts: what a stage could read, what it did read, what it made, and under which layers.
 
-They are git-tracked files, receipts/STAGE/DIGEST.json, signed by the runner (Ed25519) with a key that the owner's policy lets
-sign for the stage's zone (`evidence.policy`).
+They are git-tracked files, receipts/STAGE/DIGEST.json, signed by the runner (Ed25519) with a key that the
+owner's policy lets sign for the stage's zone (`evidence.policy`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ class Receipt:
 
 
 def pin(workspace: Path, public_key: bytes, *, owner: bool) -> str:
-    """The owner's key, which is the one that receipts/runner.pub names first, or the first one that signs here.
+    """The owner's key, which is the one that receipts/runner.pub names first, or the first one that signs
+    here.
 
-    Only it may sign for stages that can read records. A modeller's machine, which has released data only, signs with a key of
-    its own, which the owner admits (`airlock keys admit`).
+    Only it may sign for stages that can read records. A modeller's machine, which has released data only,
+    signs with a key of its own, which the owner admits (`airlock keys admit`).
 
     Raises:
         KeysError: a stage that reads records would be signed by another key than the pinned one.
@@ -73,7 +74,8 @@ def write(workspace: Path, body: Mapping[str, Any], signer: Signer, *, archive: 
 def collect(workspace: Path, archive: Path, wanted: Callable[[Receipt], bool]) -> list[Path]:
     """Bring archived receipts that are `wanted` into the workspace.
 
-    A queued experiment runs in a copy of the workspace, and DVC brings home its dvc.lock but not its new files.
+    A queued experiment runs in a copy of the workspace, and DVC brings home its dvc.lock but not its new
+    files.
     """
     signers = policy.of_workspace(workspace)
     brought = []
@@ -88,7 +90,9 @@ def collect(workspace: Path, archive: Path, wanted: Callable[[Receipt], bool]) -
 
 
 def read(files: Iterable[tuple[str, str]], signers: Policy) -> list[Receipt]:
-    """Check each (path, text) against the owner's policy; what cannot be believed is returned with its problem."""
+    """Check each (path, text) against the owner's policy; what cannot be believed is returned with its
+    problem.
+    """
     return [_read_one(path, text, signers) for path, text in files]
 
 

@@ -1,4 +1,6 @@
-"""One state of the project's text files: the workspace, or a commit that is not checked out; and the graph in it."""
+"""One state of the project's text files: the workspace, or a commit that is not checked out; and the graph in
+it.
+"""
 
 from __future__ import annotations
 
@@ -181,7 +183,10 @@ def unfollowed(tree: Tree, files: Sequence[str] | None = None) -> Iterator[str]:
         if path.endswith(".dvc"):
             yield f"'{path}' tracks data with DVC directly: raw data enter by `airlock add` only; remove it"
         elif path.endswith("/params.yaml") and posixpath.dirname(path) in folders:
-            yield f"'{path}' would change the commands of the dvc.yaml beside it: put the values into the top folder's params.yaml"
+            yield (
+                f"'{path}' would change the commands of the dvc.yaml beside it: put the values into the "
+                "top folder's params.yaml"
+            )
     for path in (".dvc/config", ".dvc/config.local"):
         for section in _sections(tree.text(path) or ""):
             if section in CHANGING:

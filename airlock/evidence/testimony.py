@@ -1,4 +1,7 @@
-"""What a receipt says about one run. Nothing in it depends on a record's value; times are rounded to the minute."""
+"""What a receipt says about one run.
+
+Nothing in it depends on a record's value; times are rounded to the minute.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def describe(made: Made) -> dict[str, Any]:
-    """The body of a run's receipt, written after its outs were published. Hashes of what was read are from before it started."""
+    """The body of a run's receipt, written after its outs were published.
+
+    Hashes of what was read are from before it started.
+    """
     run, before = made.request, made.hashes
     stage, workspace = run.stage, run.workspace
     could = could_read(stage.reads(run.graph), run.layers)
@@ -57,7 +63,10 @@ def could_read(labels: frozenset[str], layers: frozenset[Layer]) -> dict[str, bo
 
 
 def did_read(made: Made) -> dict[str, Any]:
-    """Whether records were opened: yes, no, or unknown where nothing watched. Never "no" without a recorder."""
+    """Whether records were opened: yes, no, or unknown where nothing watched.
+
+    Never "no" without a recorder.
+    """
     if made.outcome is None:
         return {"records": "no", "recorder": "no code was run: replayed or not made"}
     reads, recorder = made.outcome.reads, made.outcome.recorder
@@ -84,7 +93,9 @@ def _hashes(workspace: Path, path: str) -> dict[str, str]:
 
 
 def _code(run: Request, stages: str) -> dict[str, Any]:
-    """What ran: the stages of the workspace, and of the tool what is installed, which may differ from what is declared."""
+    """What ran: the stages of the workspace, and of the tool what is installed, which may differ from what is
+    declared.
+    """
     declared = [dep for dep in run.stage.deps if dep.split("/")[0] == TOOL.name]
     return {
         "commit": _commit(run.workspace),

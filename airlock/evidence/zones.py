@@ -1,8 +1,8 @@
 """Zones and taint: who may read what, worked out from dvc.yaml alone.
 
 `raw` -> (sensitive stage) -> `sealed` -> (release stage) -> `released` -> (open stage) -> `open`.
-A release stage is the only door. What is checked is what DVC resolves (`evidence.reader`); what DVC has and this check does not
-follow is refused.
+A release stage is the only door. What is checked is what DVC resolves (`evidence.reader`); what DVC has and
+this check does not follow is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ ZONES = ("sensitive", "release", "open")
 LABEL_OF_ZONE = {"sensitive": "sealed", "release": "released", "open": "open"}
 FOLDER_OF_LABEL = {"raw": "data/raw", "sealed": "data/sealed", "released": "data/released"}
 RECORDS = ("raw", "sealed")
-# What a stage may depend on although no stage makes it: code, parameters, schemas, and handles in place of raw files.
+# What a stage may depend on although no stage makes it: code, parameters, schemas, and handles in place of
+# raw files.
 SOURCES = (
     "airlock",
     "stages",
@@ -118,11 +119,12 @@ def parse(dvc_yaml: str, params_yaml: str, others: Mapping[str, str] | None = No
     Args:
         dvc_yaml: text of the top folder's file.
         params_yaml: text of params.yaml.
-        others: texts of dvc.yaml files further down, by path; what DVC would run is checked wherever it stands.
+        others: texts of dvc.yaml files further down, by path; what DVC would run is checked wherever it
+            stands.
 
     Raises:
-        BoundaryError: for what this check does not follow (foreach, matrix, vars, a templated command, other parameter
-            files, another working folder): what cannot be checked does not run.
+        BoundaryError: for what this check does not follow (foreach, matrix, vars, a templated command, other
+            parameter files, another working folder): what cannot be checked does not run.
     """
     reader.load(params_yaml, reader.PARAMS)
     stages: dict[str, Stage] = {}
@@ -130,7 +132,8 @@ def parse(dvc_yaml: str, params_yaml: str, others: Mapping[str, str] | None = No
         document = reader.load(text, path)
         if unknown := sorted(str(key) for key in document.keys() - {"stages"}):
             raise BoundaryError(
-                f"{path}: `{unknown[0]}` is not followed by the taint check: only `stages` may stand there, values in params.yaml"
+                f"{path}: `{unknown[0]}` is not followed by the taint check: only `stages` may stand there, "
+                "values in params.yaml"
             )
         written = document.get("stages") or {}
         if not isinstance(written, dict):
@@ -173,7 +176,8 @@ def _check_params(name: str, params: Any) -> None:
         for file in entry if isinstance(entry, dict) else ():
             if posixpath.normpath(str(file)) != reader.PARAMS:
                 raise BoundaryError(
-                    f"stage '{name}' takes parameters from '{file}', whose values DVC would publish in dvc.lock: "
+                    f"stage '{name}' takes parameters from '{file}', whose "
+                    "values DVC would publish in dvc.lock: "
                     f"put them into params.yaml"
                 )
 
@@ -227,7 +231,10 @@ def _problems_of(stage: Stage, graph: Graph) -> Iterator[str]:
     if problem := stage_problem(stage.name):
         yield problem
     if stage.zone not in ZONES:
-        yield f"stage '{stage.name}' has no zone: add `meta: {{zone: sensitive | release | open}}` to it in dvc.yaml"
+        yield (
+            f"stage '{stage.name}' has no zone: add `meta: {{zone: sensitive "
+            "| release | open}` to it in dvc.yaml"
+        )
         return
     if stage.command != f"airlock run {stage.name}":
         yield f"stage '{stage.name}': cmd goes around the runner: make it `airlock run {stage.name}`"
@@ -242,14 +249,23 @@ def _problems_of(stage: Stage, graph: Graph) -> Iterator[str]:
 def _problems_of_dep(stage: Stage, dep: str, graph: Graph) -> Iterator[str]:
     label = graph.label(dep)
     if label == "raw":
-        yield f"stage '{stage.name}' depends on raw data '{dep}': depend on its handle instead (airlock add FILE)"
+        yield (
+            f"stage '{stage.name}' depends on raw data '{dep}': depend "
+            "on its handle instead (airlock add FILE)"
+        )
     elif stage.zone == "open" and label == "sealed":
-        yield f"open stage '{stage.name}' depends on sealed records '{dep}': only a release stage may read them"
+        yield (
+            f"open stage '{stage.name}' depends on sealed records '{dep}': only a release stage may read them"
+        )
     elif dep.startswith(("/", "..")):
-        yield f"stage '{stage.name}' depends on '{dep}' outside the workspace: move it inside or add it (airlock add FILE)"
+        yield (
+            f"stage '{stage.name}' depends on '{dep}' outside the workspace: move it inside or add it "
+            "(airlock add FILE)"
+        )
     elif not graph.makers(dep) and not _known(dep, SOURCES):
         yield (
-            f"stage '{stage.name}' depends on '{dep}', which no stage makes and which is neither code, schema nor handle: "
+            f"stage '{stage.name}' depends on '{dep}', which no stage makes and which is neither code, "
+            "schema nor handle: "
             f"add it (airlock add FILE)"
         )
 
@@ -262,14 +278,20 @@ def _problems_of_out(stage: Stage, out: str, graph: Graph) -> Iterator[str]:
     home = FOLDER_OF_LABEL.get(label)
     where = next((other for other, folder in FOLDER_OF_LABEL.items() if overlaps(folder, out)), "open")
     if where != label:
-        yield f"stage '{stage.name}' makes {label} data, but its out '{out}' is labelled {where}: move it to {home or 'another folder'}"
+        yield (
+            f"stage '{stage.name}' makes {label} data, but its out '{out}' is labelled {where}: move it "
+            f"to {home or 'another folder'}"
+        )
     if any(overlaps(source, out) for source in SOURCES):
         yield f"stage '{stage.name}' writes over code, schemas or handles at '{out}': choose another path"
     elif where == label and (problem := out_problem(out, str(stage.zone))):
         yield f"stage '{stage.name}' has an out at '{out}': {problem}"
     wanted = "sealed" if label == "sealed" else "released"
     if stage.remotes.get(out) != wanted:
-        yield f"stage '{stage.name}': out '{out}' must have `remote: {wanted}`, so that sealed and released data are never pushed together"
+        yield (
+            f"stage '{stage.name}': out '{out}' must have `remote: {wanted}`, so that sealed and released "
+            "data are never pushed together"
+        )
     for other in graph.makers(out):
         if other.name != stage.name:
             yield f"stage '{stage.name}': out '{out}' overlaps an out of stage '{other.name}'"
@@ -293,4 +315,6 @@ def _spread(graph: Graph, tainted: set[str]) -> Iterator[str]:
             if stage.zone == "open" and stage.name not in tainted and path is not None:
                 tainted.add(stage.name)
                 queue.append(stage.name)
-                yield f"open stage '{stage.name}' depends on records through '{path}' of stage '{source.name}'"
+                yield (
+                    f"open stage '{stage.name}' depends on records through '{path}' of stage '{source.name}'"
+                )

@@ -1,4 +1,7 @@
-"""A model card: what the model is, on which data, with which guarantee, how good, and what it is not for. Markdown and JSON."""
+"""A model card: what the model is, on which data, with which guarantee, how good, and what it is not for.
+
+Markdown and JSON.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,20 @@ from airlock.records.schema import Schema
 
 RELEASES, METRICS = "data/released/release", "data/metrics/evaluate.json"
 LIMITS = (
-    "The guarantee is about the records that the model was made from. It says nothing about records that you put into it.",
+    "The guarantee is about the records that the model was made from. It says nothing about records that "
+    "you put into it.",
     "Values outside the bounds are clipped, so the model knows nothing beyond them.",
-    "Probabilities are a softmax of the model's scores. They order records; whether they are calibrated was not measured.",
-    "Accuracy is of the holdout that is named here, or unknown. Rare classes may be predicted badly where the noise is large.",
+    "Probabilities are a softmax of the model's scores. They order records; whether they are calibrated was "
+    "not measured.",
+    "Accuracy is of the holdout that is named here, or unknown. Rare classes may be predicted badly where "
+    "the noise is large.",
 )
 
 
 def card_of(model: Model, workspace: Path | None) -> dict[str, Any]:
-    """The card as a document. The release and the metrics are read from a workspace, if they are those of this very model."""
+    """The card as a document. The release and the metrics are read from a workspace, if they are those of
+    this very model.
+    """
     schema = Schema.model_validate(model.document["schema"])
     release = _release(model, workspace)
     return {
@@ -55,7 +63,8 @@ def markdown(card: Mapping[str, Any]) -> str:
     lines += [data["description"], ""] if data["description"] else []
     count = f"{data['records']:,} records" if data["records"] else "records"
     lines += [
-        f"- **Data**: {data['name']}, {'public' if data['public'] else 'private'}, {count}, {data['columns']} columns, {data['kind']}",
+        f"- **Data**: {data['name']}, {'public' if data['public'] else 'private'}, {count}, "
+        f"{data['columns']} columns, {data['kind']}",
         f"- **Predicts**: {label['column']} ({', '.join(label['classes'])})",
         f"- **Model**: features {card['model']['features']}, mechanism {card['model']['mechanism']}",
         f"- **Privacy**: {_words(privacy)}",
@@ -109,7 +118,10 @@ def _words(privacy: Mapping[str, Any] | None) -> str:
     epsilon = f"{proven['epsilon']:.4g}" if isinstance(proven["epsilon"], float) else str(proven["epsilon"])
     passes = f"{privacy['passes']} pass{'' if privacy['passes'] == 1 else 'es'} over the records"
     reason = f"; {proven['reason']}" if proven["reason"] else ""
-    return f"proven epsilon {epsilon}, delta {proven['delta']:g} per {proven['unit']} ({proven['neighbours']}), {passes}{reason}"
+    return (
+        f"proven epsilon {epsilon}, delta {proven['delta']:g} per {proven['unit']} "
+        f"({proven['neighbours']}), {passes}{reason}"
+    )
 
 
 def _accuracy(metrics: Mapping[str, Any] | None) -> str:

@@ -1,7 +1,9 @@
-"""ONNX: one input a column, as it stands in the file; probabilities and the index of the likeliest class come out.
+"""ONNX: one input a column, as it stands in the file; probabilities and the index of the likeliest class come
+out.
 
-Numbers are double (NaN where missing), dates are days since 1970, categories are strings. Everything is computed in double, with the
-truncations of the model, so that figures agree with `airlock predict` to rounding.
+Numbers are double (NaN where missing), dates are days since 1970, categories are strings. Everything is
+computed in double, with the truncations of the model, so that figures agree with `airlock predict` to
+rounding.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A model as a short list of plain operations on rows of float64, from which every exported form is written.
 
-An operation is a name and its tensors. `trunc` stands wherever the model truncates, so that an exported model gives the model's own
-figures and not nearly them. What is in here is public: weights, released steps, bounds.
+An operation is a name and its tensors. `trunc` stands wherever the model truncates, so that an exported model
+gives the model's own figures and not nearly them. What is in here is public: weights, released steps, bounds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from airlock.models.model import Model
 from airlock.records.schema import Schema
 
 SHORTER = LIMIT * (1 - 2.0**-36)  # as privacy.sums.clip_to_norm shortens
-NOT_OFFERED = "this model cannot be exported as ONNX or PyTorch ({why}): use --sklearn, or `airlock predict`, which take every model"
+NOT_OFFERED = (
+    "this model cannot be exported as ONNX or PyTorch ({why}): use --sklearn, or `airlock "
+    "predict`, which take every model"
+)
 
 
 @dataclass(frozen=True)

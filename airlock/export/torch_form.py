@@ -1,4 +1,6 @@
-"""PyTorch without pickle: a folder with the tensors in safetensors, the program in JSON, and one file of Python that needs only torch and safetensors."""
+"""PyTorch without pickle: a folder with the tensors in safetensors, the program in JSON, and one file of
+Python that needs only torch and safetensors.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The first code that runs inside the sandbox: receive the room, run the stage, report how it ended.
 
-Descriptor 3 brings the request (parameters, facts, paths, keys) and is closed at once; descriptor 4 takes events back;
-descriptor 5, where it was granted, is the connection to a cluster.
+Descriptor 3 brings the request (parameters, facts, paths, keys) and is closed at once; descriptor 4 takes
+events back; descriptor 5, where it was granted, is the connection to a cluster.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The one connection that a confined stage can be granted: messages to the broker, which passes them on to a cluster.
+"""The one connection that a confined stage can be granted: messages to the broker, which passes them on to a
+cluster.
 
-Inside the sandbox there is no network; descriptor 5 is one end of a socket pair, and the broker holds the other.
+Inside the sandbox there is no network; descriptor 5 is one end of a socket pair, and the broker holds the
+other.
 """
 
 from __future__ import annotations

@@ -27,11 +27,13 @@ def sha256_json(document: Any) -> str:
 
 
 def walk(folder: Path, *, compiled: bool = True) -> Iterator[tuple[str, Path]]:
-    """Every file below `folder` with its POSIX path relative to it, sorted. No name is skipped, and no link is followed.
+    """Every file below `folder` with its POSIX path relative to it, sorted. No name is skipped, and no link
+    is followed.
 
     Args:
         folder: where.
-        compiled: with False, without what Python puts beside its source: no stage is shown it, and no commit has it.
+        compiled: with False, without what Python puts beside its source: no stage is shown it, and no commit
+            has it.
     """
     for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*")):
         if (path.is_symlink() or path.is_file()) and (compiled or COMPILED not in name.split("/")):
@@ -51,7 +53,10 @@ def sha256_listing(digests: Mapping[str, str]) -> str:
 
 
 def md5_path(path: Path, *, compiled: bool = True) -> str:
-    """The hash that DVC writes into dvc.lock, so that receipts can be compared with it. Not a security property."""
+    """The hash that DVC writes into dvc.lock, so that receipts can be compared with it.
+
+    Not a security property.
+    """
     if not path.is_dir():
         return _digest(path, "md5")
     return md5_listing({name: _digest(file, "md5") for name, file in walk(path, compiled=compiled)})

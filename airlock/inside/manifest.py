@@ -18,7 +18,10 @@ from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
 
 NAME = "release.json"
-NOT_FINITE = "the release holds a number that is not finite and is not made: lower learning_rate, clip or scales in params.yaml"
+NOT_FINITE = (
+    "the release holds a number that is not finite and is not made: lower learning_rate, clip or "
+    "scales in params.yaml"
+)
 VERSION = 1
 
 
@@ -55,13 +58,16 @@ def none_plan(reason: str) -> Plan:
 
 
 def release_id(plan: Plan, facts: Facts, upstream: Sequence[str] = ()) -> str:
-    """Hash of everything that shapes the statistic: data, schema, split, mechanism, version, parameters, upstream."""
+    """Hash of everything that shapes the statistic: data, schema, split, mechanism, version, parameters,
+    upstream.
+    """
     return sha256_json(
         {
             "population": facts.population,
             "fingerprint": facts.fingerprint,
             "schema": facts.schema,
-            # A holdout file that comes or changes later does not touch the training records, nor what is released of them.
+            # A holdout file that comes or changes later does not touch the training records, nor what is
+            # released of them.
             "split": dict(facts.split.get("train", facts.split)),
             "mechanism": plan.mechanism,
             "version": plan.version,

@@ -30,7 +30,8 @@ class Room:
         keys: the keys that this one stage needs, by name; never a master key.
         paths: each dep and out declared in dvc.yaml, and where it is inside the sandbox.
         send: passes an event (progress, note) to the broker.
-        connection: the one granted connection, to a cluster (`release.engine: dask`); None for every other stage.
+        connection: the one granted connection, to a cluster (`release.engine: dask`); None for every other
+            stage.
     """
 
     stage: str

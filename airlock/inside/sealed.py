@@ -3,9 +3,9 @@
     file   = magic | key check | chunk...        chunk = length (4 bytes) | AES-GCM-SIV ciphertext
     nonce  = chunk index                         associated data = magic | key check | index | is it the last one
 
-A chunk holds one uncompressed Arrow IPC stream with a fixed number of rows (the last one may have fewer) and fixed-width,
-non-null columns only, so that lengths depend on the number of rows and nothing else. The same input and key give the same
-bytes, which is what lets DVC cache them.
+A chunk holds one uncompressed Arrow IPC stream with a fixed number of rows (the last one may have fewer) and
+fixed-width, non-null columns only, so that lengths depend on the number of rows and nothing else. The same
+input and key give the same bytes, which is what lets DVC cache them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class _Cipher:
     """Seals and opens chunks by index."""
 
     def __init__(self, key: bytes) -> None:
-        # AES-GCM-SIV does not commit to its key: the check value does, and tells a wrong key from a changed byte.
+        # AES-GCM-SIV does not commit to its key: the check value does, and tells a wrong key from a changed
+        # byte.
         check = HKDF(hashes.SHA256(), 16, salt=None, info=b"airlock/1/seal check").derive(key)
         self.header = MAGIC + check
         self._aead = AESGCMSIV(key)
@@ -124,7 +125,8 @@ class SealedReader:
     """Reads a sealed file chunk by chunk, in any order.
 
     Raises:
-        SealError: on opening, for a wrong key, a cut or an extended file; on reading, for a chunk that was changed or moved.
+        SealError: on opening, for a wrong key, a cut or an extended file; on reading, for a chunk that was
+            changed or moved.
     """
 
     def __init__(self, path: Path, key: bytes) -> None:
@@ -212,7 +214,9 @@ def _to_ipc(batch: pa.RecordBatch) -> bytes:
 
 
 def _exact(array: pa.Array) -> pa.Array:
-    """A copy with buffers of exactly its length: Arrow pads a slice with the values beside it, which differ by how it was cut."""
+    """A copy with buffers of exactly its length: Arrow pads a slice with the values beside it, which differ
+    by how it was cut.
+    """
     import pyarrow as pa
 
     if pa.types.is_fixed_size_list(array.type):

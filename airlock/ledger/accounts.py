@@ -17,7 +17,8 @@ class Cap:
     """The most that a population may spend, and who said so.
 
     Attributes:
-        pure, slack: the split that makes it a filter (docs/proofs/filter.md); None where the first release decides.
+        pure, slack: the split that makes it a filter (docs/proofs/filter.md); None where the first release
+            decides.
         odometer: the owner raised it although results had been seen, and was told what that means.
         seen: whether anything had been charged when it was set; read from the entries, never written.
     """
@@ -45,10 +46,11 @@ class Release:
         charged: it counts in the total; false for disclosures of public data.
         event: the DpEvent as JSON, None where nothing is proven or nothing is read.
         at: when it was reserved.
-        manifest: SHA-256 of release.json once committed. Until then its process crashed or is still running, and it stays spent.
+        manifest: SHA-256 of release.json once committed. Until then its process crashed or is still running,
+            and it stays spent.
         taken_over: how often it was run again after it was reserved.
-        charge: what it takes of the box's three sums, fixed when it was reserved; None where the event alone tells (Gaussians), or
-            where nobody wrote it down yet (ledgers of an older Airlock).
+        charge: what it takes of the box's three sums, fixed when it was reserved; None where the event alone
+            tells (Gaussians), or where nobody wrote it down yet (ledgers of an older Airlock).
         started: whether its stage was let near records; None where an older Airlock did not write that down.
         lost: the owner gave up on it: it stays spent, and is not made any more.
     """

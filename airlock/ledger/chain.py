@@ -28,8 +28,8 @@ class Entry:
         release_id: the release it is about; empty for a cap.
         payload: canonical JSON, exactly as hashed.
         previous: hash of the entry before, `START` for the first.
-        hash: SHA-256 of all of the above; where the payload has a commitment, in two steps, so that an entry whose population is
-            hidden can still be followed (`commitments`).
+        hash: SHA-256 of all of the above; where the payload has a commitment, in two steps, so that an entry
+            whose population is hidden can still be followed (`commitments`).
     """
 
     sequence: int
@@ -48,7 +48,9 @@ class Entry:
 
     @property
     def commitment(self) -> str | None:
-        """To which population it belongs, without naming it; None for the ledger's own entries and those of an older Airlock."""
+        """To which population it belongs, without naming it; None for the ledger's own entries and those of
+        an older Airlock.
+        """
         try:
             found = self.details.get("commitment")
         except (ValueError, AttributeError):
@@ -56,7 +58,10 @@ class Entry:
         return None if found is None else str(found)
 
     def body(self) -> str:
-        """Hash of what the entry says. Its payload holds random bytes, so nobody can guess what was hashed."""
+        """Hash of what the entry says.
+
+        Its payload holds random bytes, so nobody can guess what was hashed.
+        """
         return sha256_json([self.kind, self.population, self.release_id, self.payload])
 
     def digest(self) -> str:
@@ -93,7 +98,8 @@ def problems(entries: Sequence[Entry]) -> list[str]:
             found.append(f"entry {last.sequence + 1} is missing: the next one is {entry.sequence}")
         elif entry.previous != last.hash:
             found.append(
-                f"entry {entry.sequence} does not follow entry {last.sequence}: one of them was changed, removed or moved"
+                f"entry {entry.sequence} does not follow entry {last.sequence}: one of them was changed, "
+                "removed or moved"
             )
         if entry.hash != entry.digest():
             found.append(
@@ -116,7 +122,8 @@ def lost(entries: Iterable[Entry], heads: Iterable[str | Head]) -> list[str]:
         if digest not in places:
             where = f" of entry {sequence}" if sequence is not None else ""
             found.append(
-                f"head {digest[:12]}{where} stands in a receipt but not in the ledger: it was cut or rewritten"
+                f"head {digest[:12]}{where} stands in a receipt but not in "
+                "the ledger: it was cut or rewritten"
             )
         elif sequence is not None and places[digest] != sequence:
             found.append(
@@ -126,7 +133,9 @@ def lost(entries: Iterable[Entry], heads: Iterable[str | Head]) -> list[str]:
 
 
 def accepted_heads(entries: Iterable[Entry]) -> set[str]:
-    """Heads of a lost part of the ledger, whose releases the owner has charged again (`airlock budget recover`)."""
+    """Heads of a lost part of the ledger, whose releases the owner has charged again (`airlock budget
+    recover`).
+    """
     return {head for entry in entries if entry.kind == "recover" for _, head in entry.details["heads"]}
 
 
@@ -137,7 +146,8 @@ def forks(heads: Iterable[Head]) -> list[str]:
         if sequence is not None:
             found.setdefault(sequence, set()).add(digest)
     return [
-        f"entry {sequence} has {len(digests)} signed heads ({', '.join(sorted(each[:12] for each in digests))}): "
+        f"entry {sequence} has {len(digests)} signed heads "
+        f"({', '.join(sorted(each[:12] for each in digests))}): "
         f"two copies of the ledger were written to"
         for sequence, digests in sorted(found.items())
         if len(digests) > 1

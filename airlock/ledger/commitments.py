@@ -2,9 +2,10 @@
 
     commitment = SHA-256(canonical JSON of [salt of the population, population, sequence])
 
-The salt is random and stands in the payload of the population's first entry that has one, so whoever is shown a population's entries
-has its salt, and nobody else. With it, each hidden entry is known to be of that population or not: none of the hidden ones may match.
-Without it a commitment says nothing, not even which entries belong together. Entries of an older Airlock have none: nobody can tell.
+The salt is random and stands in the payload of the population's first entry that has one, so whoever is shown
+a population's entries has its salt, and nobody else. With it, each hidden entry is known to be of that
+population or not: none of the hidden ones may match. Without it a commitment says nothing, not even which
+entries belong together. Entries of an older Airlock have none: nobody can tell.
 """
 
 from __future__ import annotations

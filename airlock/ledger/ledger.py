@@ -1,6 +1,7 @@
 """The ledger: what every release has cost, and whether another one may be made.
 
-Spending is reserve -> release -> commit. The reservation comes before any record is read and is never taken back.
+Spending is reserve -> release -> commit. The reservation comes before any record is read and is never taken
+back.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from airlock.ledger.commitments import link_of
 from airlock.ledger.store import Store
 from airlock.ledger.totals import Quote, Spent
 
-# How often a reservation is priced again because another one came between, before it is priced under the lock.
+# How often a reservation is priced again because another one came between, before it is priced under the
+# lock.
 TRIES = 20
 Status = Literal["new", "taken-over", "committed"]
 
@@ -32,7 +34,8 @@ class Reservation:
     """The right to make one release.
 
     Attributes:
-        status: "new" (charged now), "taken-over" (charged by an earlier run that did not commit) or "committed" (replay it).
+        status: "new" (charged now), "taken-over" (charged by an earlier run that did not commit) or
+            "committed" (replay it).
         manifest: SHA-256 of the committed release.json, None before.
         charged: it counts in the population's total.
     """
@@ -55,7 +58,8 @@ class Ledger:
 
         Args:
             url: an SQLite or PostgreSQL database.
-            create: start a new one if there is none; only `airlock add` and `airlock data fetch` do, for a project's first data.
+            create: start a new one if there is none; only `airlock add` and `airlock data fetch` do, for a
+                project's first data.
             scratch: a new ledger takes public data only.
 
         Raises:
@@ -98,9 +102,11 @@ class Ledger:
             population: whose budget.
             epsilon, delta: the cap.
             who, why: kept in the ledger.
-            pure: the part of epsilon for pure charges (Laplace noise); the first release decides where neither part is named.
+            pure: the part of epsilon for pure charges (Laplace noise); the first release decides where
+                neither part is named.
             slack: the part of delta for what is not Gaussian (sampled steps).
-            odometer: raise a cap although results were seen, knowing that nothing is then promised about the whole.
+            odometer: raise a cap although results were seen, knowing that nothing is then promised about the
+                whole.
 
         Raises:
             InputError: if the cap is impossible, or nobody or no reason is named.
@@ -108,11 +114,13 @@ class Ledger:
         """
         if not (0 <= epsilon < math.inf and 0 < delta < 1):
             raise InputError(
-                f"a cap needs a finite epsilon of at least 0 and a delta between 0 and 1, got {epsilon:g} and {delta:g}"
+                f"a cap needs a finite epsilon of at least 0 and a delta between 0 and 1, got {epsilon:g} "
+                f"and {delta:g}"
             )
         if not (0 <= (pure or 0) <= epsilon and 0 <= (slack or 0) <= delta / 2):
             raise InputError(
-                f"a cap needs --pure between 0 and its epsilon, and --slack between 0 and half its delta, got {pure} and {slack}"
+                "a cap needs --pure between 0 and its epsilon, and --slack between 0 and half its delta, "
+                f"got {pure} and {slack}"
             )
         if not (population.strip() and who.strip() and why.strip()):
             raise InputError(
@@ -169,7 +177,8 @@ class Ledger:
             Release(release_id, population, mechanism, event or None, unit, neighbours, passes, public)
         )
         for patience in reversed(range(TRIES)):
-            # Priced before the lock is taken: sums of loss distributions take seconds, which other writers need not wait for.
+            # Priced before the lock is taken: sums of loss distributions take seconds, which other writers
+            # need not wait for.
             with self._store.reading() as connection:
                 earlier, before = self._read(connection)
             quote = Quote(before.account(population), (asked,))
@@ -212,7 +221,8 @@ class Ledger:
                 self._write(connection, entries, "commit", known, {"manifest": manifest_sha256})
 
     def start(self, release_id: str) -> None:
-        """Say that a reserved release's stage will now be let near records: from here on it cannot be given back.
+        """Say that a reserved release's stage will now be let near records: from here on it cannot be given
+        back.
 
         Raises:
             LedgerError: if it is not reserved (any more).
@@ -222,7 +232,8 @@ class Ledger:
             known = book.releases.get(release_id)
             if known is None or known.lost:
                 raise LedgerError(
-                    f"release {release_id[:12]} is not reserved any more: run `dvc repro` again, which reserves it"
+                    f"release {release_id[:12]} is not reserved any more: "
+                    "run `dvc repro` again, which reserves it"
                 )
             if known.started is False:
                 self._write(connection, entries, "start", known, {})
@@ -250,8 +261,10 @@ class Ledger:
             known = _open_reservation(book, release_id)
             if known.started is not False:
                 raise BudgetRefused(
-                    f"release {release_id[:12]} cannot be given back: {'its stage started' if known.started else 'whether its stage started is not known'}, "
-                    f"and may have read records; make it again with `dvc repro`, or book it as lost with --lost"
+                    f"release {release_id[:12]} cannot be given back: "
+                    f"{'its stage started' if known.started else 'whether its stage started is not known'}, "
+                    "and may have read records; make it again with `dvc "
+                    "repro`, or book it as lost with --lost"
                 )
             self._write(connection, entries, "return", known, {"who": who, "why": why})
 
@@ -269,7 +282,8 @@ class Ledger:
     def recover(
         self, found: Mapping[str, tuple[Release, str]], heads: Iterable[Head], *, who: str, why: str
     ) -> list[str]:
-        """Charge again what an older ledger put back has forgotten, whatever the caps say, and accept that its heads are gone.
+        """Charge again what an older ledger put back has forgotten, whatever the caps say, and accept that
+        its heads are gone.
 
         Args:
             found: releases by id, each with the SHA-256 of its release.json.
@@ -301,7 +315,8 @@ class Ledger:
         return charged
 
     def copy_to(self, url: str) -> int:
-        """Copy every entry, as it is, into an empty database of either kind; from then on the copy is the ledger.
+        """Copy every entry, as it is, into an empty database of either kind; from then on the copy is the
+        ledger.
 
         Returns:
             How many entries there are.
@@ -332,7 +347,9 @@ class Ledger:
         return self._receipt(entries), [totals.spent(book.account(population)) for population in wanted]
 
     def quote(self, population: str, releases: Iterable[Release]) -> Quote:
-        """Price further releases without reserving them; those that are known already cost nothing and are left out."""
+        """Price further releases without reserving them; those that are known already cost nothing and are
+        left out.
+        """
         book = self._book()
         fresh = (_with_charge(release) for release in releases if release.release_id not in book.releases)
         return Quote(book.account(population), tuple(fresh))
@@ -376,7 +393,8 @@ class Ledger:
         """Everything that is wrong, one line each.
 
         Args:
-            heads: hashes, or (sequence, hash), from signed receipts: they find a cut tail and a rewritten ledger.
+            heads: hashes, or (sequence, hash), from signed receipts: they find a cut tail and a rewritten
+                ledger.
         """
         with self._store.reading() as connection:
             entries = self._store.entries(connection)
@@ -418,7 +436,10 @@ class Ledger:
             return self._read(connection)[1]
 
     def _read(self, connection: Connection) -> tuple[list[Entry], Book]:
-        """All entries and their meaning. Nothing is answered, let alone spent, from a ledger that was changed."""
+        """All entries and their meaning.
+
+        Nothing is answered, let alone spent, from a ledger that was changed.
+        """
         entries = self._store.entries(connection)
         found = chain.problems(entries)
         book = Book() if found else read_book(entries)
@@ -454,7 +475,9 @@ def _open_reservation(book: Book, release_id: str) -> Release:
 
 
 def _reserved_terms(asked: Release, quote: Quote) -> dict[str, Any]:
-    """What is written of a reservation; the charge of what is not Gaussian is fixed now, for later software may find a smaller one."""
+    """What is written of a reservation; the charge of what is not Gaussian is fixed now, for later software
+    may find a smaller one.
+    """
     terms = {**asked.terms(), "started": False}
     if asked.charged and quote.box and totals.kind(asked) != "gaussian":
         found = totals.charge_of(asked, quote.box)
@@ -474,5 +497,7 @@ def _with_charge(asked: Release) -> Release:
 
 
 def _now() -> str:
-    """To the minute, like receipts: entries are published in bundles, and how long a stage read records is not."""
+    """To the minute, like receipts: entries are published in bundles, and how long a stage read records is
+    not.
+    """
     return datetime.now(UTC).isoformat(timespec="minutes")

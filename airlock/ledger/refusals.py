@@ -29,7 +29,8 @@ def check_terms(asked: Release, account: Account, *, scratch: bool) -> None:
         return
     if not asked.charged:
         raise BudgetRefused(
-            f"population '{asked.population}': no finite epsilon is proven for '{asked.mechanism}', so it may only release public data; "
+            f"population '{asked.population}': no finite epsilon is proven for '{asked.mechanism}', so it "
+            "may only release public data; "
             f"choose another release.mechanism"
         )
     if account.cap is None:
@@ -39,13 +40,17 @@ def check_terms(asked: Release, account: Account, *, scratch: bool) -> None:
     if account.charged and account.charged[0].relation != asked.relation:
         unit, neighbours = account.charged[0].relation
         raise BudgetRefused(
-            f"population '{asked.population}' is accounted per {unit} under {neighbours}, and this release per {asked.unit} under "
-            f"{asked.neighbours}: set release.unit and release.neighbours back, one population has one relation"
+            f"population '{asked.population}' is accounted per {unit} under {neighbours}, and this release "
+            f"per {asked.unit} under "
+            f"{asked.neighbours}: set release.unit and release.neighbours back, "
+            "one population has one relation"
         )
 
 
 def objection(quote: Quote, *, scratch: bool) -> str | None:
-    """The refusal that these releases would meet, or None: what charges nothing always fits, whatever became of the cap."""
+    """The refusal that these releases would meet, or None: what charges nothing always fits, whatever became
+    of the cap.
+    """
     try:
         for asked in quote.asked:
             check_terms(asked, quote.account, scratch=scratch)
@@ -67,7 +72,8 @@ def beyond_cap(quote: Quote) -> str:
     else:
         sums = f"together {_up(together)}, but {' and '.join(quote.over)} (docs/ledger.md, the box)"
     return (
-        f"{quote.account.population}: {quote.before:.4g} spent of {cap.epsilon:g} at delta {cap.delta:g}; {asked} "
+        f"{quote.account.population}: {quote.before:.4g} spent of {cap.epsilon:g} "
+        f"at delta {cap.delta:g}; {asked} "
         f"{quote.alone:.4g}, {sums}; {_way_out(quote, charged)}, or ask the owner: "
         f"{_set(quote.account.population, delta=cap.delta)}"
     )
@@ -77,7 +83,10 @@ def _way_out(quote: Quote, charged: Sequence[Release]) -> str:
     box = quote.box
     if box and any(charge_of(release, box) is None for release in charged):
         if quote.account.charged:
-            return "this cap's split was fixed with the first release and has no slack for it: choose a Gaussian mechanism"
+            return (
+                "this cap's split was fixed with the first release and has no slack for it: choose a "
+                "Gaussian mechanism"
+            )
         return f"nothing was released yet, so split off slack for it with --slack {box.delta * SLACK:g}"
     alike = box and len(charged) == 1 and kind(charged[0]) != "gaussian"
     largest = largest_like(quote) if alike else quote.largest
@@ -89,8 +98,10 @@ def _way_out(quote: Quote, charged: Sequence[Release]) -> str:
 def raising(population: str, promised: Cap) -> str:
     """A cap that would let through more than was promised, after results were seen."""
     return (
-        f"{population}: results were seen under the cap of {promised.epsilon:g} at delta {promised.delta:g}, and a filter's limits are fixed "
-        f"before (docs/ledger.md): keep within it, use a new population for new records, or say --odometer, which promises nothing "
+        f"{population}: results were seen under the cap of {promised.epsilon:g} at delta "
+        f"{promised.delta:g}, and a filter's limits are fixed "
+        "before (docs/ledger.md): keep within it, use a new population for new records, or say --odometer, "
+        "which promises nothing "
         f"about everything together"
     )
 
@@ -104,20 +115,28 @@ def check_small(name: str, delta: float, number: int, by_user: bool = False) -> 
     if delta >= 1 / max(number, 1):
         what, symbol = ("users", "users") if by_user else ("records", "n")
         raise InputError(
-            f"{name} {delta:g} must be below 1/{symbol} = {1 / max(number, 1):.2g} ({symbol} = {number} {what} is public): "
+            f"{name} {delta:g} must be below 1/{symbol} = {1 / max(number, 1):.2g} ({symbol} = {number} "
+            f"{what} is public): "
             f"lower it{' in params.yaml' if '.' in name else ''}"
         )
 
 
 def missing(name: str) -> str:
-    """A ledger that should be there is not. It is never started afresh, for that would refill every budget."""
-    return f"the ledger {name} is missing: restore it from a backup (a first `airlock add FILE` starts one), or check AIRLOCK_HOME"
+    """A ledger that should be there is not.
+
+    It is never started afresh, for that would refill every budget.
+    """
+    return (
+        f"the ledger {name} is missing: restore it from a backup (a first `airlock add FILE` starts "
+        "one), or check AIRLOCK_HOME"
+    )
 
 
 def other_bytes(known: Release) -> str:
     """A committed id was made again and came out differently."""
     return (
-        f"release {known.release_id[:12]} is committed with other bytes (release.json {str(known.manifest)[:12]}): nothing was written; "
+        f"release {known.release_id[:12]} is committed with other bytes (release.json "
+        f"{str(known.manifest)[:12]}): nothing was written; "
         f"replay it with `dvc repro`, or raise the version of '{known.mechanism}'"
     )
 
@@ -125,7 +144,8 @@ def other_bytes(known: Release) -> str:
 def given_up(known: Release) -> str:
     """A reservation that the owner booked as lost."""
     return (
-        f"release {known.release_id[:12]} of '{known.population}' was booked as lost: change a parameter that shapes it, "
+        f"release {known.release_id[:12]} of '{known.population}' was booked as lost: change a parameter "
+        "that shapes it, "
         f"which gives it a new id and a new charge"
     )
 
@@ -133,13 +153,17 @@ def given_up(known: Release) -> str:
 def other_terms(known: Release) -> str:
     """A known id came with another price."""
     return (
-        f"release {known.release_id[:12]} of '{known.population}' is in the ledger on other terms (event, relation, passes or mechanism): "
+        f"release {known.release_id[:12]} of '{known.population}' is in the ledger on other terms (event, "
+        "relation, passes or mechanism): "
         f"raise the version of '{known.mechanism}', which gives it a new id"
     )
 
 
 def _set(population: str, *, delta: float | None = None) -> str:
-    return f"airlock budget set {population} --epsilon E --delta {'D' if delta is None else f'{delta:g}'} --why TEXT"
+    return (
+        f"airlock budget set {population} --epsilon "
+        f"E --delta {'D' if delta is None else f'{delta:g}'} --why TEXT"
+    )
 
 
 def _up(value: float) -> str:

@@ -86,7 +86,8 @@ class Store:
         found = self.revision(connection)
         if found is not None and found not in known:
             raise LedgerError(
-                f"the ledger {self} is at revision {found}, newer than this Airlock ({tables.REVISION}): upgrade Airlock"
+                f"the ledger {self} is at revision {found}, newer than this Airlock ({tables.REVISION}): "
+                "upgrade Airlock"
             )
         config = Config(attributes={"connection": connection})
         config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
@@ -99,7 +100,9 @@ class Store:
         return [Entry(*row) for row in rows]
 
     def append(self, connection: Connection, entry: Entry) -> None:
-        """Add one row. A second row in the same place breaks a key, so even a writer without the lock cannot fork the chain."""
+        """Add one row. A second row in the same place breaks a key, so even a writer without the lock cannot
+        fork the chain.
+        """
         names = [column.name for column in tables.entries.columns]
         connection.execute(tables.entries.insert(), {name: getattr(entry, name) for name in names})
 
@@ -124,7 +127,8 @@ def _checked(text: str) -> URL:
         name = url.get_backend_name()
     except (ArgumentError, NoSuchModuleError):
         raise InputError(
-            "AIRLOCK_LEDGER_URL is not a database URL: write sqlite:////PATH or postgresql://USER@HOST/DATABASE"
+            "AIRLOCK_LEDGER_URL is not a database URL: write sqlite:////PATH or "
+            "postgresql://USER@HOST/DATABASE"
         ) from None
     if name == "postgresql" or url.drivername == "postgres":
         return url.set(drivername="postgresql+psycopg")
@@ -150,7 +154,10 @@ def _engine(url: URL) -> Engine:
 
 
 def _take_over_transactions(connection: Any, _: Any) -> None:
-    """Python's driver begins transactions late; a ledger needs to say when. EXTRA also survives a power cut after commit."""
+    """Python's driver begins transactions late; a ledger needs to say when.
+
+    EXTRA also survives a power cut after commit.
+    """
     connection.isolation_level = None
     connection.execute("PRAGMA synchronous = EXTRA")
 

@@ -1,6 +1,8 @@
-"""Sums of privacy, formed again from events and charges at every question (airlock/privacy does the mathematics).
+"""Sums of privacy, formed again from events and charges at every question (airlock/privacy does the
+mathematics).
 
-Private data have a cap that is a filter: three sums against three limits that were fixed before anything was seen (docs/proofs/filter.md).
+Private data have a cap that is a filter: three sums against three limits that were fixed before anything was
+seen (docs/proofs/filter.md).
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from airlock.privacy.charges import Charge, Kind, of_gaussian
 from airlock.privacy.guarantees import Neighbours
 from airlock.privacy.rounding import float_above, root_above
 
-# The part of a cap's delta that is kept for failures where the first release is neither Gaussian nor pure and the owner said nothing.
+# The part of a cap's delta that is kept for failures where the first release is neither Gaussian nor pure and
+# the owner said nothing.
 SLACK = 0.1
 # How many amounts of noise are tried to find one that fits.
 TRIES = 7
@@ -42,14 +45,18 @@ class Spent:
     """What a population has spent.
 
     Attributes:
-        epsilon: one number for everything reserved or committed, at `delta`; infinite if relations were mixed (public data only).
+        epsilon: one number for everything reserved or committed, at `delta`; infinite if relations were mixed
+            (public data only).
         cap_epsilon: the cap, or None if none is set.
         left: cap minus epsilon, at least 0. One more release may be larger than this: see `largest`.
-        largest: the largest epsilon at `delta` of one more Gaussian release that still fits (see `largest_gaussian`).
-        mechanisms: the total of each mechanism alone. These add up to more than epsilon: composition is not addition.
+        largest: the largest epsilon at `delta` of one more Gaussian release that still fits (see
+            `largest_gaussian`).
+        mechanisms: the total of each mechanism alone. These add up to more than epsilon: composition is not
+            addition.
         reserved: spent, but not committed: their processes crashed or are still running.
         box: the cap's three sums by name; None for public data, whose releases are added up as one plan.
-        raised: the cap was raised after results were seen, so it reads an odometer and promises nothing about the whole.
+        raised: the cap was raised after results were seen, so it reads an odometer and promises nothing about
+            the whole.
     """
 
     population: str
@@ -184,7 +191,9 @@ def _purses(quote: Quote) -> dict[str, Purse] | None:
 
 
 def total(releases: Iterable[Release], delta: float) -> float:
-    """Epsilon at `delta` of all that is charged together, as one plan; infinite where it does not share one unit and relation."""
+    """Epsilon at `delta` of all that is charged together, as one plan; infinite where it does not share one
+    unit and relation.
+    """
     charged = [release for release in releases if release.charged]
     if len({release.relation for release in charged}) > 1:
         return math.inf
@@ -193,11 +202,13 @@ def total(releases: Iterable[Release], delta: float) -> float:
 
 
 def box_of(account: Account, asked: Sequence[Release] = (), cap: Cap | None = None) -> Box | None:
-    """The box of a cap (the one in force, unless another is named): as the owner split it, or else as the first release decided.
+    """The box of a cap (the one in force, unless another is named): as the owner split it, or else as the
+    first release decided.
 
-    The first release is chosen before anything was seen, so it may choose the split: all for Gaussians where it is Gaussian, all for
-    pure epsilons where it is pure, and otherwise a tenth of delta as slack. Public data have no box: nobody is to be protected, and
-    their releases are added up as the composition theorem does for a plan.
+    The first release is chosen before anything was seen, so it may choose the split: all for Gaussians where
+    it is Gaussian, all for pure epsilons where it is pure, and otherwise a tenth of delta as slack. Public
+    data have no box: nobody is to be protected, and their releases are added up as the composition theorem
+    does for a plan.
     """
     cap = cap or account.cap
     charged = account.charged or tuple(release for release in asked if release.charged)
@@ -211,13 +222,17 @@ def box_of(account: Account, asked: Sequence[Release] = (), cap: Cap | None = No
 
 
 def promise(account: Account) -> Cap | None:
-    """The cap that was promised: the last one that was set before anything was seen, or that the owner raised knowingly."""
+    """The cap that was promised: the last one that was set before anything was seen, or that the owner raised
+    knowingly.
+    """
     held = [cap for cap in account.caps if not cap.seen or cap.odometer]
     return held[-1] if held else account.cap
 
 
 def passes_promise(account: Account, cap: Cap) -> bool:
-    """Whether `cap` would let through what was not promised, although results have been seen: then it only reads an odometer."""
+    """Whether `cap` would let through what was not promised, although results have been seen: then it only
+    reads an odometer.
+    """
     first = promise(account)
     if not account.charged or first is None:
         return False
@@ -231,8 +246,9 @@ def raised(account: Account) -> bool:
 
 
 def charges_of(releases: Iterable[Release], box: Box) -> Charge:
-    """The sum of charges. Where a box has none for a release (of an older ledger, or only asked for) it is worked out with a tenth
-    of delta as slack, which shows how much is missing; what has no finite charge at all is charged as a certain failure.
+    """The sum of charges. Where a box has none for a release (of an older ledger, or only asked for) it is
+    worked out with a tenth of delta as slack, which shows how much is missing; what has no finite charge at
+    all is charged as a certain failure.
     """
     wider = replace(box, slack=box.delta * SLACK)
     return add_up(
@@ -248,7 +264,10 @@ def kind(release: Release) -> Kind:
 
 
 def charge_of(release: Release, box: Box) -> Charge | None:
-    """What one release is charged: as it was written down, or else from its event. None if there is no finite charge in this box."""
+    """What one release is charged: as it was written down, or else from its event.
+
+    None if there is no finite charge in this box.
+    """
     if release.charge is not None:
         return Charge.from_json(release.charge)
     if release.event and release.event["kind"] == "gaussian":
@@ -259,8 +278,9 @@ def charge_of(release: Release, box: Box) -> Charge | None:
 def largest_gaussian(quote: Quote) -> float:
     """How large one more Gaussian release may be, to three digits.
 
-    Squared shifts of Gaussians add up, which gives the answer in a box, and for public data where the history is Gaussian.
-    Otherwise it is a good guess; one that does not fit gives way to what is left by plain subtraction.
+    Squared shifts of Gaussians add up, which gives the answer in a box, and for public data where the history
+    is Gaussian. Otherwise it is a good guess; one that does not fit gives way to what is left by plain
+    subtraction.
     """
     from airlock.privacy.calibration import gaussian_mu
 
@@ -282,7 +302,8 @@ def largest_gaussian(quote: Quote) -> float:
 
 
 def largest_like(quote: Quote) -> float | None:
-    """The largest epsilon of one more release like the one that is asked for: the same with more noise. None if no noise fits.
+    """The largest epsilon of one more release like the one that is asked for: the same with more noise. None
+    if no noise fits.
 
     Calibration asks the ledger's question here: the noise is raised until the charge fits the box.
     """
@@ -299,7 +320,8 @@ def largest_like(quote: Quote) -> float | None:
             high = factor
         else:
             low = factor
-        # Squared shifts fall about as the square of the noise; once a noise fits, halving the distance is enough.
+        # Squared shifts fall about as the square of the noise; once a noise fits, halving the distance is
+        # enough.
         guess = low * min(2.0, max(1.02, math.sqrt(float(charges_of([noisier], box).square) / left)))
         factor = guess if math.isinf(high) else math.sqrt(low * high)
     if math.isinf(high):

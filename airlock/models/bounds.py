@@ -1,7 +1,9 @@
-"""What tensors of a model may be: types, shapes and ranges, checked when it is loaded and so before any record is read.
+"""What tensors of a model may be: types, shapes and ranges, checked when it is loaded and so before any
+record is read.
 
-Whoever trains a model decides what is in its folder. A model that fails on some records and not on others would answer a question
-about them without noise (docs/proofs/evaluation.md#count), so nothing is left to be found out by a record.
+Whoever trains a model decides what is in its folder. A model that fails on some records and not on others
+would answer a question about them without noise (docs/proofs/evaluation.md#count), so nothing is left to be
+found out by a record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A trained network as a model: rebuilt from its name and its weights, it predicts like any other (airlock/models/model.py)."""
+"""A trained network as a model: rebuilt from its name and its weights, it predicts like any other
+(airlock/models/model.py).
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,9 @@ class NetworkModel(Model):
 def network_model(
     network: str, data: Mapping[str, Any], tensors: Tensors, document: Mapping[str, Any] | None = None
 ) -> NetworkModel:
-    """A model from the name of its network, what the data are like, and tensors whose names begin with `network.`."""
+    """A model from the name of its network, what the data are like, and tensors whose names begin with
+    `network.`.
+    """
     state = {name.removeprefix(PREFIX): value for name, value in tensors.items() if name.startswith(PREFIX)}
     return NetworkModel(
         "",

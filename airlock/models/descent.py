@@ -1,7 +1,9 @@
-"""Gradient descent without data: every batch is drawn from the class-conditional model that a release describes.
+"""Gradient descent without data: every batch is drawn from the class-conditional model that a release
+describes.
 
-Rows of class c are Gaussian with the released class mean and the released covariance, damped like the closed form. Each epoch has its own
-seed, so that a run that was resumed from a checkpoint ends in the same bytes as one that never stopped.
+Rows of class c are Gaussian with the released class mean and the released covariance, damped like the closed
+form. Each epoch has its own seed, so that a run that was resumed from a checkpoint ends in the same bytes as
+one that never stopped.
 """
 
 from __future__ import annotations
@@ -73,7 +75,10 @@ def _network(params: TrainParams, size: int, classes: int) -> torch.nn.Sequentia
 
 
 class _Sampler:
-    """Draws rows and labels from the released model. Means are damped as the closed form damps them, labels are balanced."""
+    """Draws rows and labels from the released model.
+
+    Means are damped as the closed form damps them, labels are balanced.
+    """
 
     def __init__(self, moments: Moments, ridge: float | None, device: str) -> None:
         import torch
@@ -84,7 +89,8 @@ class _Sampler:
             @ ((np.maximum(moments.values, 0.0) / damped)[:, None] * (moments.vectors.T @ moments.cross))
             / moments.n
         )
-        # A unit of spread in every direction is what makes the head's learning rate independent of the noise level.
+        # A unit of spread in every direction is what makes the head's learning rate independent of the noise
+        # level.
         self.scale = float(np.sqrt(damped.sum() / moments.n))
         root = moments.vectors * np.sqrt(damped / moments.n)
         self.means, self.root = (

@@ -1,9 +1,10 @@
-"""Layer-wise relevance propagation with the epsilon rule (Phan et al., Eqs. 4-9; Bach et al. 2015), by captum.
+"""Layer-wise relevance propagation with the epsilon rule (Phan et al., Eqs. 4-9; Bach et al. 2015), by
+captum.
 
     R_p = sum_m  z_pm / (z_m + sign(z_m) mu) R_m,   z_pm = a_p w_pm,   z_m = sum_p z_pm + b_m
 
-The relevance that starts it is the largest output. captum's epsilon rule is this rule; tests/models/test_lrp.py holds it against a
-slow one written straight from the equations.
+The relevance that starts it is the largest output. captum's epsilon rule is this rule;
+tests/models/test_lrp.py holds it against a slow one written straight from the equations.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def _attach(network: nn.Module, stabiliser: float) -> None:
 
 
 def normalise(relevance: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(R - least) / (greatest - least) within each record, so in [0, 1]; a record whose relevances are all equal (or not finite) gets 0."""
+    """(R - least) / (greatest - least) within each record, so in [0, 1]; a record whose relevances are all
+    equal (or not finite) gets 0.
+    """
     flat = np.nan_to_num(relevance.reshape(len(relevance), -1), nan=0.0, posinf=0.0, neginf=0.0)
     least, greatest = flat.min(1, keepdims=True), flat.max(1, keepdims=True)
     spread = greatest - least

@@ -1,4 +1,7 @@
-"""A trained model as a value: feature map, released steps, head. Predicting needs nothing else, and no torch."""
+"""A trained model as a value: feature map, released steps, head.
+
+Predicting needs nothing else, and no torch.
+"""
 
 from __future__ import annotations
 
@@ -73,10 +76,12 @@ class Model:
         return indices
 
     def predict_alone(self, records: NDArray[Any]) -> NDArray[np.int64]:
-        """The same, each record by itself: a function of that record, bit for bit, whatever the model is made of.
+        """The same, each record by itself: a function of that record, bit for bit, whatever the model is made
+        of.
 
-        In a batch the number of rows decides in which order a library adds them up. A record on which the arithmetic fails, or whose
-        scores are not finite, has no answer; failing aloud would tell something about it.
+        In a batch the number of rows decides in which order a library adds them up. A record on which the
+        arithmetic fails, or whose scores are not finite, has no answer; failing aloud would tell something
+        about it.
         """
         scores = self.scorer()
         answers = (_answer(scores, records[place : place + 1].copy()) for place in range(len(records)))

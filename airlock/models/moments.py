@@ -1,4 +1,7 @@
-"""Released moments of rows, and what follows from them: the damped degree-2 loss and its minimiser. Post-processing of integers."""
+"""Released moments of rows, and what follows from them: the damped degree-2 loss and its minimiser.
+
+Post-processing of integers.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from airlock.models.features.projection import eigen, spectral_radius
 from airlock.models.features.rows import LIMIT
 
 Tensors = Mapping[str, NDArray[np.int64]]
-LARGE, LOW = 256, 9.0
+CLEANED_WIDTH, CLEANED_NOISE_LEVEL = 256, 9.0
 """Size from which, and level of noise up to which, the spectrum is cleaned instead of damped by a ridge."""
 
 
@@ -45,7 +48,9 @@ class Moments:
         return self.radius * self.size / self.n
 
     def damped(self, ridge: float | None) -> NDArray[np.float64]:
-        """Eigenvalues, negative ones (which can only be noise) set to zero, plus `ridge` times the noise's radius; without one, cleaned."""
+        """Eigenvalues, negative ones (which can only be noise) set to zero, plus `ridge` times the noise's
+        radius; without one, cleaned.
+        """
         damped: NDArray[np.float64] = (
             self.cleaned() if ridge is None else np.maximum(self.values, 0.0) + ridge * self.radius
         )
@@ -54,8 +59,9 @@ class Moments:
     def cleaned(self) -> NDArray[np.float64]:
         """Eigenvalues as they were before the noise, as far as can be told.
 
-        One that lies beyond the noise's radius r came from (v + sqrt(v^2 - r^2)) / 2 (Benaych-Georges and Nadakuditi 2011). Of what lies
-        within nothing can be told but that it was below r / 2, where the formula ends.
+        One that lies beyond the noise's radius r came from (v + sqrt(v^2 - r^2)) / 2 (Benaych-Georges and
+        Nadakuditi 2011). Of what lies within nothing can be told but that it was below r / 2, where the
+        formula ends.
         """
         squares: NDArray[np.float64] = np.maximum(self.values**2 - self.radius**2, 0.0)
         return (np.maximum(self.values, self.radius) + np.sqrt(np.where(self.values > 0, squares, 0.0))) / 2
@@ -83,8 +89,10 @@ def moments_of(tensors: Tensors, details: Mapping[str, Any], n: int) -> Moments:
 def choose_ridge(moments: Moments, wanted: float | str) -> float:
     """How strongly to damp, from the noise level alone.
 
-    The level is the noise's radius over n / size, the mean eigenvalue. The more noise, the more of the spectrum is below its radius and
-    the less may be added to it: 0.45 - 0.1 ln(level), within [0.1, 0.5]. docs/mechanism.md says how the rule was found.
+    The level is the noise's radius over n / size, the mean eigenvalue. The more noise, the more of the
+    spectrum is below its radius and
+    the less may be added to it: 0.45 - 0.1 ln(level), within [0.1, 0.5]. docs/mechanism.md says how the rule
+    was found.
     """
     if not isinstance(wanted, str):
         return wanted
@@ -92,8 +100,10 @@ def choose_ridge(moments: Moments, wanted: float | str) -> float:
 
 
 def choose_damping(moments: Moments, wanted: float | str) -> float | None:
-    """A ridge, or None to clean the spectrum: where it is large (cleaning rests on that) and noise does not cover all of it."""
-    if wanted == "auto" and moments.size >= LARGE and moments.level <= LOW:
+    """A ridge, or None to clean the spectrum: where it is large (cleaning rests on that) and noise does not
+    cover all of it.
+    """
+    if wanted == "auto" and moments.size >= CLEANED_WIDTH and moments.level <= CLEANED_NOISE_LEVEL:
         return None
     return choose_ridge(moments, wanted)
 

@@ -1,4 +1,7 @@
-"""Prediction on new records: a model folder and a CSV or Parquet file give one label a record. Nothing is learned from them."""
+"""Prediction on new records: a model folder and a CSV or Parquet file give one label a record.
+
+Nothing is learned from them.
+"""
 
 from __future__ import annotations
 

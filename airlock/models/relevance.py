@@ -1,4 +1,6 @@
-"""Which features matter, from released statistics: post-processing, scale-free, and turned into weights for the ellipsoid clip."""
+"""Which features matter, from released statistics: post-processing, scale-free, and turned into weights for
+the ellipsoid clip.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ Scores = NDArray[np.float64]
 
 
 def from_class_statistics(tensors: Tensors, scales: Mapping[str, float]) -> Scores:
-    """Between-class variance over total variance of each feature, both without what noise adds to them on average (docs/proofs/relevance.md#guarantee)."""
+    """Between-class variance over total variance of each feature, both without what noise adds to them on
+    average (docs/proofs/relevance.md#guarantee).
+    """
     counts = np.maximum(tensors["counts"].astype(np.float64), 1.0)
     n = counts.sum()
     means = tensors["classes"] / counts / LIMIT
@@ -29,16 +33,19 @@ def from_class_statistics(tensors: Tensors, scales: Mapping[str, float]) -> Scor
     noise = ((scales["classes"] / LIMIT) ** 2 / counts).sum() / n
     between = ((means - mean) ** 2 * counts).sum(axis=1) / n - noise
     total = tensors["squares"] / n / LIMIT**2 - mean[:, 0] ** 2
-    # Below its own noise a variance says nothing; dividing by it would make a feature look important by chance.
+    # Below its own noise a variance says nothing; dividing by it would make a feature look important by
+    # chance.
     least = scales["squares"] / n / LIMIT**2
     scores: Scores = np.maximum(between, 0.0) / np.maximum(total, least)
     return scores
 
 
 def from_propagation(tensors: Tensors, details: Mapping[str, Any], n: int) -> Scores:
-    """Layer-wise relevance propagation on a linear model trained from a small release, over samples of the released distribution.
+    """Layer-wise relevance propagation on a linear model trained from a small release, over samples of the
+    released distribution.
 
-    A feature's relevance a_j w_j does not change when the feature is scaled, since the weight scales the other way.
+    A feature's relevance a_j w_j does not change when the feature is scaled, since the weight scales the
+    other way.
     """
     import torch
 
@@ -56,7 +63,9 @@ def from_propagation(tensors: Tensors, details: Mapping[str, Any], n: int) -> Sc
 
 
 def weights_of(scores: Scores) -> Scores:
-    """Weights (score / mean + 0.1)^(1/4): the exponent minimises the weighted squared error of box-bounded features (docs/proofs/relevance.md#allocation)."""
+    """Weights (score / mean + 0.1)^(1/4): the exponent minimises the weighted squared error of box-bounded
+    features (docs/proofs/relevance.md#allocation).
+    """
     weights: Scores = (scores / max(float(scores.mean()), 1e-12) + FLOOR) ** EXPONENT
     return weights
 

@@ -1,4 +1,7 @@
-"""`airlock add`: take note of raw records. Counts them, fingerprints them, and opens their population's account."""
+"""`airlock add`: take note of raw records.
+
+Counts them, fingerprints them, and opens their population's account.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,8 @@ def add(
     told: Told = lambda done, total: None,
     distinct: bool = False,
 ) -> Added:
-    """Add a raw file, a folder of Parquet parts or an address to a population, or take note that it changed. Its budget is never refilled.
+    """Add a raw file, a folder of Parquet parts or an address to a population, or take note that it changed.
+    Its budget is never refilled.
 
     Args:
         distinct: the owner says that these are other people's records, although rows look the same.
@@ -65,7 +69,8 @@ def add(
     schema, place = load_schema(workspace / SCHEMAS / f"{name}.yaml"), absolute(str(place))
     if not schema.public and not is_remote(place) and _could_be_committed(workspace, Path(place)):
         raise InputError(
-            f"{place} lies inside the repository, where one `git add` would publish it: move it outside, or under data/raw/"
+            f"{place} lies inside the repository, where one `git add` would publish it: move it outside, or "
+            "under data/raw/"
         )
     if not is_remote(place) and (folder := granted_to_all(Path(place))):
         raise InputError(f"{place} lies in {folder}, which every stage may read: move it elsewhere")
@@ -110,12 +115,16 @@ def _could_be_committed(workspace: Path, path: Path) -> bool:
 
 
 def _keyring(project: Project, workspace: Path) -> Keyring:
-    """Load the keys, or make them for a project's first data. Lost keys are not replaced behind the owner's back."""
+    """Load the keys, or make them for a project's first data.
+
+    Lost keys are not replaced behind the owner's back.
+    """
     if keys.exist(project):
         return Keyring.load(project)
     if any(not handle.public for handle in _all_handles(workspace)):
         raise KeysError(
-            "this project has private data but its keys are not on this machine: run `airlock keys restore FILE` with your backup"
+            "this project has private data but its keys are not on this machine: run `airlock keys restore "
+            "FILE` with your backup"
         )
     return Keyring.create(project)
 
@@ -128,7 +137,8 @@ def _all_handles(workspace: Path) -> Iterator[Handle]:
 def _open_account(project: Project, workspace: Path, schema: Schema, cap: Cap | None) -> bool:
     """Open the population's ledger and set its first cap; say whether it has one.
 
-    A new ledger is a fresh start, so it is made only where no private population could have spent from a lost one.
+    A new ledger is a fresh start, so it is made only where no private population could have spent from a lost
+    one.
     """
     if schema.public:
         ledger = Ledger.open(project.scratch_url, create=True, scratch=True)
@@ -173,12 +183,16 @@ def _refuse_known(registry: Registry, handle: Handle, fingerprints: list[str], s
     other = "holdout" if handle.role == "records" else "records"
     if not schema.public and entry and not set(fingerprints).isdisjoint(entry.get("seen", {}).get(other, [])):
         raise InputError(
-            "private records and a public holdout cannot be the same file: a holdout is declared public as a whole"
+            "private records and a public holdout cannot be the same "
+            "file: a holdout is declared public as a whole"
         )
 
 
 def _sketches(project: Project, name: str, role: Role) -> dict[str, rows.Sketch]:
-    """Of every private population that these records could be taken from. Public ones have nothing to lose."""
+    """Of every private population that these records could be taken from.
+
+    Public ones have nothing to lose.
+    """
     return {
         owner: rows.Sketch.from_json(entry["rows"])
         for owner, entry in load_registry(project).populations.items()
@@ -192,11 +206,14 @@ def _refuse_same_rows(handle: Handle, shares: Mapping[str, float]) -> None:
             continue
         if owner == handle.population:
             raise InputError(
-                f"{share:.0%} of this public holdout are private records of '{owner}': a holdout is declared public as a whole"
+                f"{share:.0%} of this public holdout are private records of '{owner}': a holdout is "
+                "declared public as a whole"
             )
         raise InputError(
-            f"{share:.0%} of these records belong to population '{owner}' already, in another form: a second name would be a second "
-            f"budget; add them with --name {owner}, or say --distinct if they are other people's and only look alike"
+            f"{share:.0%} of these records belong to population '{owner}' already, in another form: a "
+            "second name would be a second "
+            f"budget; add them with --name {owner}, or say --distinct "
+            "if they are other people's and only look alike"
         )
 
 

@@ -1,4 +1,6 @@
-"""What only the owner's machine can check: that raw files are still the ones that were added, and the ledger whole."""
+"""What only the owner's machine can check: that raw files are still the ones that were added, and the ledger
+whole.
+"""
 
 from __future__ import annotations
 

@@ -75,7 +75,9 @@ class Project:
 
     @property
     def spool(self) -> Path:
-        """Where this process keeps a copy of records from elsewhere, while it reads them; a killed one's is swept by the next run."""
+        """Where this process keeps a copy of records from elsewhere, while it reads them; a killed one's is
+        swept by the next run.
+        """
         return self.folder / f"airlock-{os.getpid()}-spool"
 
 
@@ -89,7 +91,8 @@ def project(workspace: Path) -> Project:
     home = _home().expanduser().absolute()
     if home.resolve().is_relative_to(workspace.resolve()):
         raise InputError(
-            "AIRLOCK_HOME is inside the workspace: choose a folder outside of it, keys must never be versioned"
+            "AIRLOCK_HOME is inside the workspace: choose a folder "
+            "outside of it, keys must never be versioned"
         )
     folder = home / identity
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -98,7 +101,8 @@ def project(workspace: Path) -> Project:
 
 
 def check_private(folder: Path) -> None:
-    """Refuse a folder in which other users could put or replace files: keys and ledger would be theirs to choose.
+    """Refuse a folder in which other users could put or replace files: keys and ledger would be theirs to
+    choose.
 
     Raises:
         KeysError: naming the folder and the command that mends it.
@@ -157,7 +161,9 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def owner_log(project: Project, stage: str, event: Mapping[str, Any]) -> None:
-    """Append one JSON line, with the time, to the owner's log of a stage; a line that is too long is cut and says so."""
+    """Append one JSON line, with the time, to the owner's log of a stage; a line that is too long is cut and
+    says so.
+    """
     line = json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}, default=str)
     if len(line) > LONGEST_LINE:
         line = json.dumps({"cut": line[: LONGEST_LINE // 2]})
@@ -165,7 +171,10 @@ def owner_log(project: Project, stage: str, event: Mapping[str, Any]) -> None:
 
 
 def append_log(project: Project, name: str, data: bytes) -> None:
-    """Append to a file of the owner's log. A large one makes place for a new one; the one before it is kept, no more."""
+    """Append to a file of the owner's log.
+
+    A large one makes place for a new one; the one before it is kept, no more.
+    """
     project.log.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = project.log / name
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)

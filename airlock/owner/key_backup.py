@@ -33,7 +33,8 @@ def backup(project: Project, file: Path, passphrase: str) -> None:
     Keyring.load(project)
     if len(passphrase) < LENGTH:
         raise KeysError(
-            f"the passphrase needs at least {LENGTH} characters: a backup may be stolen and guessed at for years"
+            f"the passphrase needs at least {LENGTH} characters: a backup "
+            "may be stolen and guessed at for years"
         )
     if file.exists():
         raise InputError(f"{file} exists: choose another name, a backup never overwrites one")
@@ -74,8 +75,8 @@ def restore(project: Project, file: Path, passphrase: str) -> int:
 def rotate(project: Project) -> int:
     """Start a new generation and say which.
 
-    A release that was reserved and not finished keeps its noise key: with a new one, the run that takes it over would give
-    the same question a second answer for one price.
+    A release that was reserved and not finished keeps its noise key: with a new one, the run that takes it
+    over would give the same question a second answer for one price.
 
     Raises:
         KeysError: there are no keys.

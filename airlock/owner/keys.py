@@ -1,8 +1,9 @@
 """The keyring: three secrets on disk, everything else derived from them.
 
-Each generation has a master key. The *first* one is the project's identity: fingerprints and splits come from it for ever,
-because a new fingerprint would be a new release id and so a second charge for the same question. Seals and noise come from
-the newest generation; a seal says which one it used, so that old ones stay readable.
+Each generation has a master key. The *first* one is the project's identity: fingerprints and splits come from
+it for ever, because a new fingerprint would be a new release id and so a second charge for the same question.
+Seals and noise come from the newest generation; a seal says which one it used, so that old ones stay
+readable.
 """
 
 from __future__ import annotations
@@ -90,11 +91,15 @@ class Keyring:
         return self.signer.sign(data)
 
     def fingerprint(self, place: Path | str) -> str:
-        """Keyed fingerprint (HMAC-SHA256, hex) of a place's bytes: without the key nobody can test a guess against it."""
+        """Keyed fingerprint (HMAC-SHA256, hex) of a place's bytes: without the key nobody can test a guess
+        against it.
+        """
         return self.fingerprints(place)[0]
 
     def fingerprints(self, place: Path | str) -> list[str]:
-        """The fingerprint of a place, then those of its parts where it is a folder: a part is known again on its own."""
+        """The fingerprint of a place, then those of its parts where it is a folder: a part is known again on
+        its own.
+        """
         parts = parts_of(str(place))
         found = [self._fingerprint(part, str(place)) for part in parts]
         if not parts[0].name:
@@ -126,14 +131,17 @@ class Keyring:
         generation = int(context.get("generation", self.generation))
         if not 1 <= generation <= self.generation:
             raise KeysError(
-                f"the seal is of key generation {generation}, which is not here: run `airlock keys restore FILE`"
+                f"the seal is of key generation {generation}, which is "
+                "not here: run `airlock keys restore FILE`"
             )
         return _derive(self.masters[generation - 1], "seal", canonical_json(context))
 
     def noise_key(self, release_id: str, *, scratch: bool) -> bytes:
-        """Key of one release's noise: from the scratch master for public data, from a generation's master otherwise.
+        """Key of one release's noise: from the scratch master for public data, from a generation's master
+        otherwise.
 
-        A release that was reserved before a rotation keeps its generation: finished later, it must meet the same noise.
+        A release that was reserved before a rotation keeps its generation: finished later, it must meet the
+        same noise.
         """
         master = self.scratch if scratch else self.masters[self.reserved.get(release_id, self.generation) - 1]
         return _derive(master, "noise", release_id.encode())
@@ -213,7 +221,8 @@ def _read(path: Path) -> bytes:
         mode, key = path.stat().st_mode, path.read_bytes()
     except FileNotFoundError:
         raise KeysError(
-            f"no {path.name} key in {path.parent}: restore your backup (airlock keys restore FILE), or start with `airlock add`"
+            f"no {path.name} key in {path.parent}: restore your backup (airlock keys restore FILE), or "
+            "start with `airlock add`"
         ) from None
     if stat.S_IMODE(mode) & 0o077:
         raise KeysError(

@@ -1,6 +1,8 @@
-"""The owner's log, read again: what `init` saw of a file, and how many values `ingest` clipped, found missing and dropped.
+"""The owner's log, read again: what `init` saw of a file, and how many values `ingest` clipped, found missing
+and dropped.
 
-All of it depends on records. It is shown on a terminal, or when the owner asks with `airlock log`; never in what DVC or Prefect keep.
+All of it depends on records. It is shown on a terminal, or when the owner asks with `airlock log`; never in
+what DVC or Prefect keep.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from rich.table import Table
 
 from airlock.owner.home import Project
 
-WARNED = 0.05  # of the records: more clipped or missing values than this in a column are a bound or a format gone wrong
+# of the records: more clipped or missing values than this in a column are a bound or a format gone wrong
+WARNED = 0.05
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,10 @@ def _ingest_table(entry: Mapping[str, Any]) -> RenderableType:
             _count(row.missing, records),
             _warning(row, records),
         )
-    head = f"{plain(str(entry['message']))}: {records:,} records, {dropped:,} of them dropped. For your eyes only:"
+    head = (
+        f"{plain(str(entry['message']))}: {records:,} records, {dropped:,} of "
+        "them dropped. For your eyes only:"
+    )
     empty = int(entry.get("classes", 0)) - int(entry.get("classes_found", 0))
     tail = [f"{empty} of {entry['classes']} classes have no record"] if empty > 0 else []
     return Group(head, *([table] if found else ["no value was clipped or missing"]), *tail)
@@ -104,7 +110,8 @@ def _draft_table(entry: Mapping[str, Any]) -> RenderableType:
     rare = ", ".join(f"'{plain(name)}' ({count})" for name, count in (entry.get("rare") or {}).items())
     tail = (
         [
-            f"rare classes, with their records: {rare}. A class with so few is a fact about people: merge or remove it"
+            f"rare classes, with their records: {rare}. A class with so few is a fact about people: merge "
+            "or remove it"
         ]
         if rare
         else []

@@ -36,19 +36,24 @@ def check(
     """The raw file (or folder of parts) behind a handle, which must be the one that was added.
 
     Args:
-        spool: where records from elsewhere are copied to, so that what is compared will be read; without it they are only compared.
+        spool: where records from elsewhere are copied to, so that what is compared will be read; without it
+            they are only compared.
         told: how many parts of how many were copied.
 
     Raises:
         InputError: it is not known here, is gone, or was changed since.
     """
     entry = load_registry(project).populations.get(handle.population, {})
-    again = f"run `airlock add FILE --name {handle.name}{' --holdout --public' if handle.role == 'holdout' else ''}`"
+    again = (
+        "run `airlock add FILE --name "
+        f"{handle.name}{' --holdout --public' if handle.role == 'holdout' else ''}`"
+    )
     if handle.role not in entry:
         raise InputError(f"the {handle.role} of '{handle.name}' were never added on this machine: {again}")
     if entry["public"] != handle.public and handle.role == "records":
         raise InputError(
-            f"the handle of '{handle.name}' was edited: the population was added as {'public' if entry['public'] else 'private'}"
+            f"the handle of '{handle.name}' was edited: the population was added as "
+            f"{'public' if entry['public'] else 'private'}"
         )
     place: str = entry[handle.role]
     if not is_remote(place) and not Path(place).exists():
@@ -77,7 +82,8 @@ def load_registry(project: Project) -> Registry:
         return Registry()
     except (ValueError, TypeError):
         raise InputError(
-            f"{project.registry} is damaged: restore it from a backup, or add your data again after removing it"
+            f"{project.registry} is damaged: restore it from a backup, "
+            "or add your data again after removing it"
         ) from None
 
 

@@ -1,9 +1,10 @@
 """Which records are known already, row by row: the same records under a second name would be a second budget.
 
-Every row of a table has a keyed digest of the values of its schema's columns, as the schema reads them: 1 and 1.0, a decimal comma, CSV and Parquet are
-the same; order of rows and columns, and names of columns, do not matter. The owner's registry keeps the smallest `KEPT` digests of each
-population (a bottom-k sketch): of a table of at most so many rows that is all of them, of a larger one a sample that every
-subset of it meets in proportion. docs/ledger.md says what is caught, and what is not.
+Every row of a table has a keyed digest of the values of its schema's columns, as the schema reads them: 1 and
+1.0, a decimal comma, CSV and Parquet are the same; order of rows and columns, and names of columns, do not
+matter. The owner's registry keeps the smallest `KEPT` digests of each population (a bottom-k sketch): of a
+table of at most so many rows that is all of them, of a larger one a sample that every subset of it meets in
+proportion. docs/ledger.md says what is caught, and what is not.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ Digests = NDArray[np.uint64]
 
 @dataclass
 class Sketch:
-    """The smallest digests of a population's rows. `below` is the largest of them where there are more; otherwise all are here."""
+    """The smallest digests of a population's rows.
+
+    `below` is the largest of them where there are more; otherwise all are here.
+    """
 
     kept: set[int] = field(default_factory=set)
     below: int | None = None
@@ -91,7 +95,9 @@ class Overlap:
 def compare(
     table: Table, schema: Schema, key: bytes, known: Mapping[str, Sketch]
 ) -> tuple[Sketch, dict[str, float]]:
-    """The sketch of a table, and which share of its rows each known population has; an empty sketch where rows cannot be told apart."""
+    """The sketch of a table, and which share of its rows each known population has; an empty sketch where
+    rows cannot be told apart.
+    """
     sketch, overlaps = Sketch(), {name: Overlap(one) for name, one in known.items()}
     rows = distinct = 0
     if schema.kind != "tabular":
@@ -157,7 +163,10 @@ def _numbers(numbers: NDArray[np.float64], salt: int) -> Digests:
 
 
 def _mix(words: Digests, salt: int) -> Digests:
-    """The finaliser of SplitMix64, twice, keyed in between: every bit moves every other. The registry is private besides."""
+    """The finaliser of SplitMix64, twice, keyed in between: every bit moves every other.
+
+    The registry is private besides.
+    """
     for constant in (salt, salt ^ 0x9E3779B97F4A7C15):
         words = words ^ np.uint64(constant)
         words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

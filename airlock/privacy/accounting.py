@@ -1,7 +1,8 @@
-"""From events to (epsilon, delta): the exact formula for Gaussians, privacy loss distributions (PLD) for the rest.
+"""From events to (epsilon, delta): the exact formula for Gaussians, privacy loss distributions (PLD) for the
+rest.
 
-Totals are always recomputed from events, never from sums of epsilon. Calibration (privacy/calibration.py) inverts the functions
-used here, so what was priced to fit, fits to the last bit. Every bound is from above.
+Totals are always recomputed from events, never from sums of epsilon. Calibration (privacy/calibration.py)
+inverts the functions used here, so what was priced to fit, fits to the last bit. Every bound is from above.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from airlock.privacy.rounding import float_above, root_above
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
 
-# The FFTs inside a PLD round, and powers of a transform multiply that. On Gaussians, where the truth is known, delta comes out low by less
-# than 1e-13 (1 + steps / 1000) (tests/privacy/test_accounting.py); ten times that is set aside.
+# The FFTs inside a PLD round, and powers of a transform multiply that. On Gaussians, where the truth is
+# known, delta comes out low by less than 1e-13 (1 + steps / 1000) (tests/privacy/test_accounting.py); ten
+# times that is set aside.
 PLD_ROUNDING = 1e-12
 # Where 0.05 <= epsilon <= 20 and 1e-10 <= delta <= 1e-4, RDP is above PLD and below this many times PLD.
 CROSS_CHECK_FACTOR = 2.0
-# Beyond this a pure epsilon is only added to what the rest costs: e^710 is no float, and nobody asks for its last digit.
+# Beyond this a pure epsilon is only added to what the rest costs: e^710 is no float, and nobody asks for its
+# last digit.
 LARGEST_PURE = 600.0
 _USABLE = float(1 - gaussian.SAMPLING_SHARE)
 
@@ -83,9 +86,11 @@ def delta_of(event: DpEvent, epsilon: float, *, neighbours: Neighbours = "zero-o
 
 
 def least_epsilon(event: DpEvent, delta: float, *, neighbours: Neighbours = "zero-out") -> float:
-    """An epsilon that `event` has at least at `delta`: for attacks, where `epsilon`, a bound from above, would prove too much.
+    """An epsilon that `event` has at least at `delta`: for attacks, where `epsilon`, a bound from above,
+    would prove too much.
 
-    Losses are rounded down here. That costs a grid step for each step of the history, so the grid is finer the longer it is.
+    Losses are rounded down here. That costs a grid step for each step of the history, so the grid is finer
+    the longer it is.
     """
     parts = vocabulary.leaves(event)
     if non_private(parts):
@@ -109,7 +114,9 @@ def total_epsilon(events: Iterable[DpEvent], delta: float, *, neighbours: Neighb
 
 
 def rdp_epsilon(event: DpEvent, delta: float, *, neighbours: Neighbours = "zero-out") -> float:
-    """Epsilon by Renyi DP: an independent, looser road to check the other by (see CROSS_CHECK_FACTOR); infinity where it has none."""
+    """Epsilon by Renyi DP: an independent, looser road to check the other by (see CROSS_CHECK_FACTOR);
+    infinity where it has none.
+    """
     from dp_accounting.rdp import RdpAccountant
 
     accountant = RdpAccountant(neighboring_relation=_relation(neighbours))
@@ -197,7 +204,9 @@ def losses_of(mass: Any) -> tuple[Any, Any, float]:
 
 @lru_cache(maxsize=16)
 def _cached_loss(mu: float, others: tuple[tuple[DpEvent, int], ...], neighbours: Neighbours) -> Any:
-    """The privacy loss distribution of a history, discretised to the pessimistic side (connect-the-dots, Doroshenko et al. 2022)."""
+    """The privacy loss distribution of a history, discretised to the pessimistic side (connect-the-dots,
+    Doroshenko et al. 2022).
+    """
     return _composed_loss(mu, others, neighbours, {"value_discretization_interval": _interval_of(mu, others)})
 
 
@@ -207,7 +216,9 @@ def _optimistic_loss(mu: float, others: tuple[tuple[DpEvent, int], ...], neighbo
     usual, steps = _interval_of(mu, others), sum(count for _, count in others)
     grid = {"value_discretization_interval": max(min(usual, 0.005 / steps), usual / 50, 1e-5)}
     # Connecting the dots is pessimistic by its nature.
-    return _composed_loss(mu, others, neighbours, grid | {"pessimistic_estimate": False}, use_connect_dots=False)
+    return _composed_loss(
+        mu, others, neighbours, grid | {"pessimistic_estimate": False}, use_connect_dots=False
+    )
 
 
 def _interval_of(mu: float, others: tuple[tuple[DpEvent, int], ...]) -> float:
@@ -232,13 +243,17 @@ def _composed_loss(
 
 
 def _interval(losses: list[tuple[float, float]]) -> float:
-    """The grid: fine beside the smallest spread, but never so fine that the largest loss takes more than 2^17 points."""
+    """The grid: fine beside the smallest spread, but never so fine that the largest loss takes more than 2^17
+    points.
+    """
     finest, widest = min(spread for spread, _ in losses), max(reach for _, reach in losses)
     return max(min(max(finest / 64, 1e-5), 1e-3), widest * 2.0**-17)
 
 
 def _losses(part: DpEvent) -> tuple[float, float]:
-    """About the standard deviation and the largest value of one privacy loss; they set the grid, not the answer."""
+    """About the standard deviation and the largest value of one privacy loss; they set the grid, not the
+    answer.
+    """
     name = type(part).__name__
     if name == "DiscreteLaplaceDpEvent":
         return (part.noise_parameter * part.sensitivity,) * 2
@@ -258,11 +273,13 @@ def _one_loss(part: DpEvent, neighbours: Neighbours, grid: dict[str, float], dis
     if name == "LaplaceDpEvent" or type(part.event).__name__ == "LaplaceDpEvent":
         if neighbours == "replace-one" and rate < 1:
             raise ValueError(
-                "a Poisson-sampled Laplace event cannot be accounted for under replace-one: use zero-out, or Gaussian noise"
+                "a Poisson-sampled Laplace event cannot be accounted for under replace-one: use zero-out, "
+                "or Gaussian noise"
             )
         return distributions.from_laplace_mechanism(multiplier, sampling_prob=rate, **grid)
-    # Zero-out: (1-q)N(0)+qN(C) against N(0), as for add/remove. Replace-one: against (1-q)N(0)+qN(-C), the worst pair (docs/privacy.md);
-    # dp-accounting wants the noise in units of C there, and events have it in units of the sensitivity 2C.
+    # Zero-out: (1-q)N(0)+qN(C) against N(0), as for add/remove. Replace-one: against (1-q)N(0)+qN(-C), the
+    # worst pair (docs/privacy.md); dp-accounting wants the noise in units of C there, and events have it in
+    # units of the sensitivity 2C.
     deviation = multiplier if neighbours == "zero-out" else 2 * multiplier
     return distributions.from_gaussian_mechanism(
         deviation, sampling_prob=rate, neighboring_relation=_relation(neighbours), **grid

@@ -1,4 +1,6 @@
-"""A cap as a privacy filter: three limits that are fixed before anything is released (docs/proofs/filter.md, Box)."""
+"""A cap as a privacy filter: three limits that are fixed before anything is released (docs/proofs/filter.md,
+Box).
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,15 @@ from airlock.privacy import gaussian
 from airlock.privacy.charges import Charge
 from airlock.privacy.rounding import float_above, float_below, root_above
 
-# A release priced to fit must fit although its shares were rounded: this is far above float rounding and far below meaning.
+# A release priced to fit must fit although its shares were rounded: this is far above float rounding and far
+# below meaning.
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Box:
-    """Everything whose charges stay within the three limits is (epsilon, delta)-DP together, whatever was chosen after what.
+    """Everything whose charges stay within the three limits is (epsilon, delta)-DP together, whatever was
+    chosen after what.
 
     Attributes:
         epsilon, delta: the cap.
@@ -48,9 +52,11 @@ class Box:
         return found
 
     def gauge(self, total: Charge) -> float:
-        """One number for what is used: the smallest epsilon' with G(epsilon' - pure; mu) <= (1 - 2^-30) delta - sum of deltas.
+        """One number for what is used: the smallest epsilon' with G(epsilon' - pure; mu) <= (1 - 2^-30) delta
+        - sum of deltas.
 
-        It is the guarantee of a history that was planned in advance, and a gauge otherwise: what is promised is the cap.
+        It is the guarantee of a history that was planned in advance, and a gauge otherwise: what is promised
+        is the cap.
         """
         rest = gaussian.epsilon_at(root_above(total.square), self.delta, float_above(total.delta))
         return rest if not total.pure else math.nextafter(float_above(total.pure) + rest, math.inf)

@@ -1,4 +1,7 @@
-"""From a wanted (epsilon, delta) to noise. Every answer is on the safe side, and accounting agrees with it to the last bit."""
+"""From a wanted (epsilon, delta) to noise.
+
+Every answer is on the safe side, and accounting agrees with it to the last bit.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ def gaussian_mu(epsilon: float, delta: float, draws: int = 0) -> float:
     Args:
         epsilon: wanted, positive.
         delta: wanted, in (0, 1).
-        draws: how many noise draws the release makes; their distance from the law must stay within the share of delta kept for it.
+        draws: how many noise draws the release makes; their distance from the law must stay within the share
+            of delta kept for it.
     """
     if not 0 < epsilon < math.inf or not 0 < delta < 1:
         raise ValueError(
@@ -48,7 +52,9 @@ def noise_scale(sensitivity: float | int, multiplier: float) -> float:
 def sampled_gaussian_multiplier(
     epsilon: float, delta: float, *, rate: float, steps: int, neighbours: Neighbours = "zero-out"
 ) -> float:
-    """The noise multiplier at which `steps` Poisson-sampled Gaussian steps are (epsilon, delta)-DP, to within 0.1 % and from above."""
+    """The noise multiplier at which `steps` Poisson-sampled Gaussian steps are (epsilon, delta)-DP, to within
+    0.1 % and from above.
+    """
     from dp_accounting import dp_event
 
     def excess(multiplier: float) -> float:
@@ -56,7 +62,8 @@ def sampled_gaussian_multiplier(
         cost = accounting.epsilon(dp_event.SelfComposedDpEvent(step, steps), delta, neighbours=neighbours)
         return math.log(cost / epsilon) if cost > 0 else -math.inf
 
-    # Every cost is a loss distribution: few are made, and none with very little noise, which makes them very large.
+    # Every cost is a loss distribution: few are made, and none with very little noise, which makes them very
+    # large.
     low = high = 1.0
     low_excess = high_excess = excess(1.0)
     while low_excess <= 0 and low > 1 / 64:
@@ -70,7 +77,8 @@ def sampled_gaussian_multiplier(
                 f"no noise makes {steps} steps at rate {rate} ({epsilon}, {delta})-DP: raise epsilon or delta"
             )
     while high > low * 1.001:
-        # Cost is nearly a power of the multiplier: a secant between logarithms, kept a little inside, needs a few steps.
+        # Cost is nearly a power of the multiplier: a secant between logarithms, kept a little inside, needs a
+        # few steps.
         part = low_excess / (low_excess - high_excess) if math.isfinite(high_excess) else 0.5
         middle = min(max(low * (high / low) ** part, low * 1.0005), high / 1.0005)
         if (found := excess(middle)) <= 0:
@@ -81,7 +89,9 @@ def sampled_gaussian_multiplier(
 
 
 def check_draws(draws: int, epsilon: float, delta: float) -> None:
-    """Refuse what the share of delta kept for the sampler does not cover: (1 + e^epsilon) * draws * distance a draw."""
+    """Refuse what the share of delta kept for the sampler does not cover: (1 + e^epsilon) * draws * distance
+    a draw.
+    """
     if not draws:
         return
     from airlock.privacy.noise import LOG2_DISTANCE
@@ -90,5 +100,6 @@ def check_draws(draws: int, epsilon: float, delta: float) -> None:
         delta * gaussian.SAMPLING_SHARE
     ):
         raise ValueError(
-            f"{draws} draws at epsilon {epsilon} need more of delta {delta} than is kept for sampling: raise delta"
+            f"{draws} draws at epsilon {epsilon} need more of delta "
+            f"{delta} than is kept for sampling: raise delta"
         )

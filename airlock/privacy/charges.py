@@ -1,8 +1,10 @@
-"""What a release is charged where the next one may depend on its outcome: (pure, mu, delta), docs/proofs/filter.md.
+"""What a release is charged where the next one may depend on its outcome: (pure, mu, delta),
+docs/proofs/filter.md.
 
-A mechanism M may be charged (p, mu, d) if H_x(M(D) | M(D')) <= d + g_mu(x e^-p) for both orders of all neighbours and all x > 0. Such
-charges add up (p, mu^2 and d each by itself) whatever the analyst chooses after what was seen, as long as the limits of the three sums
-were fixed before (`privacy.box`). Loss distributions, which compose more tightly, do not have that property.
+A mechanism M may be charged (p, mu, d) if H_x(M(D) | M(D')) <= d + g_mu(x e^-p) for both orders of all
+neighbours and all x > 0. Such charges add up (p, mu^2 and d each by itself) whatever the analyst chooses
+after what was seen, as long as the limits of the three sums were fixed before (`privacy.box`). Loss
+distributions, which compose more tightly, do not have that property.
 """
 
 from __future__ import annotations
@@ -82,9 +84,10 @@ def of_gaussian(multiplier: float) -> Charge:
 def charge(event: DpEvent, *, neighbours: Neighbours, purse: bool, slack: float, mu: float) -> Charge | None:
     """What `event` is charged in a box with these limits, or None if no finite charge is known.
 
-    Gaussians are charged exactly. Pure epsilons come from the purse, where there is one; from delta 0 on they are also a Gaussian pair.
-    What is left is charged the pair of its loss distribution, at the share of `slack` that equals the share of mu^2 it takes:
-    then both limits are used up together, by however many releases.
+    Gaussians are charged exactly. Pure epsilons come from the purse, where there is one; from delta 0 on they
+    are also a Gaussian pair. What is left is charged the pair of its loss distribution, at the share of
+    `slack` that equals the share of mu^2 it takes: then both limits are used up together, by however many
+    releases.
 
     Args:
         neighbours: the relation of the population.
@@ -120,7 +123,9 @@ def charge(event: DpEvent, *, neighbours: Neighbours, purse: bool, slack: float,
 
 
 def pure_shift(epsilon: float) -> float:
-    """The shift of a Gaussian that dominates every mechanism of pure epsilon: 2 Phi^-1(e^epsilon / (1 + e^epsilon)), rounded up."""
+    """The shift of a Gaussian that dominates every mechanism of pure epsilon: 2 Phi^-1(e^epsilon / (1 +
+    e^epsilon)), rounded up.
+    """
     from scipy.special import expit, ndtri
 
     return float(-2 * ndtri(expit(-epsilon))) * (1 + MARGIN)
@@ -148,13 +153,17 @@ def _sampled(
 
 @dataclass(frozen=True)
 class Curve:
-    """The corners of a discrete pair's trade-off curve, for both orders: what is seen with one data set and with the other."""
+    """The corners of a discrete pair's trade-off curve, for both orders: what is seen with one data set and
+    with the other.
+    """
 
     corners: tuple[tuple[Any, Any], ...]
     rounding: float
 
     def shift(self, delta: float) -> float:
-        """The smallest known mu for which (0, mu, delta) is a valid charge (filter.md, Computing a pair); infinity if there is none."""
+        """The smallest known mu for which (0, mu, delta) is a valid charge (filter.md, Computing a pair);
+        infinity if there is none.
+        """
         import numpy as np
         from scipy.special import ndtri
 
@@ -174,7 +183,10 @@ def _curve(others: tuple[tuple[DpEvent, int], ...], neighbours: Neighbours) -> C
 
 
 def _corners(mass: Any, rounding: float) -> tuple[Any, Any]:
-    """(w, a) of filter.md for every loss of at least 0. The transforms' rounding is taken off a, where it would help."""
+    """(w, a) of filter.md for every loss of at least 0.
+
+    The transforms' rounding is taken off a, where it would help.
+    """
     import numpy as np
 
     losses, chances, infinite = accounting.losses_of(mass)

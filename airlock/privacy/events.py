@@ -1,7 +1,8 @@
 """DpEvents as JSON, and every event as a short list of what must be counted.
 
-A multiplier is always noise over sensitivity *under the population's neighbour relation*: a Gaussian of multiplier z has shift 1/z,
-whatever two records differ in. For a Poisson sample under replace-one the sensitivity is 2C, C being the largest norm of a contribution.
+A multiplier is always noise over sensitivity *under the population's neighbour relation*: a Gaussian of
+multiplier z has shift 1/z, whatever two records differ in. For a Poisson sample under replace-one the
+sensitivity is 2C, C being the largest norm of a contribution.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ def _check(document: Mapping[str, Any]) -> None:
     )
     if set(document) != {"kind", *FIELDS[kind], *nested}:
         raise ValueError(
-            f"a {kind} event has the fields {', '.join(sorted({*FIELDS[kind], *nested})) or '(none)'}, got {sorted(document)}"
+            f"a {kind} event has the fields {', '.join(sorted({*FIELDS[kind], *nested})) or '(none)'}, got "
+            f"{sorted(document)}"
         )
     for name, holds in FIELDS[kind].items():
         if not holds(document[name]):
@@ -143,7 +145,8 @@ def _gather(event: DpEvent, times: int, found: Counter[DpEvent]) -> None:
             "LaplaceDpEvent",
         ):
             raise ValueError(
-                "a Poisson sample must be of one Gaussian or Laplace event: write a step's queries as one of them"
+                "a Poisson sample must be of one Gaussian or Laplace "
+                "event: write a step's queries as one of them"
             )
         if times and name != "NoOpDpEvent" and getattr(event, "sampling_probability", 1) > 0:
             found[event] += times

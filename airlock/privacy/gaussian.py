@@ -2,8 +2,8 @@
 
     delta(mu, epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)
 
-Balle and Wang 2018 (arXiv 1805.06530), Theorem 8; Dong, Roth and Su 2019 (arXiv 1905.02383), Corollary 2.13. mu is sensitivity over
-standard deviation. Adaptive compositions of Gaussians are Gaussians: mu^2 adds up.
+Balle and Wang 2018 (arXiv 1805.06530), Theorem 8; Dong, Roth and Su 2019 (arXiv 1905.02383), Corollary 2.13.
+mu is sensitivity over standard deviation. Adaptive compositions of Gaussians are Gaussians: mu^2 adds up.
 Both inverses ask the same question, `fits`, and answer with floats, so no rounding comes between them.
 """
 
@@ -16,14 +16,17 @@ from typing import Any
 
 from airlock.privacy.rounding import least_float
 
-# This part of every delta is kept for the noise sampler's distance from its law (privacy/noise.py: DISTANCE a draw).
+# This part of every delta is kept for the noise sampler's distance from its law (privacy/noise.py: DISTANCE a
+# draw).
 SAMPLING_SHARE = Fraction(1, 2**30)
 # Bits of working precision: the two terms of delta may agree in more digits than a float has.
 PRECISION = 256
 
 
 def fits(mu: float, epsilon: float, delta: float, slack: float = 0.0) -> bool:
-    """Whether the Gaussian mechanism of shift `mu` is (epsilon, delta)-DP, the sampler's share of delta and `slack` taken off."""
+    """Whether the Gaussian mechanism of shift `mu` is (epsilon, delta)-DP, the sampler's share of delta and
+    `slack` taken off.
+    """
     import mpmath
 
     usable = Fraction(delta) * (1 - SAMPLING_SHARE) - Fraction(slack)
@@ -44,7 +47,9 @@ def delta_at(mu: float, epsilon: float) -> float:
 
 @lru_cache(maxsize=4096)
 def epsilon_at(mu: float, delta: float, slack: float = 0.0) -> float:
-    """The smallest float epsilon at which shift `mu` is (epsilon, delta)-DP, `slack` of delta being used otherwise."""
+    """The smallest float epsilon at which shift `mu` is (epsilon, delta)-DP, `slack` of delta being used
+    otherwise.
+    """
     usable = Fraction(delta) * (1 - SAMPLING_SHARE) - Fraction(slack)
     if slack and usable < 0:
         return math.inf

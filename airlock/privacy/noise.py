@@ -1,8 +1,9 @@
 """Keyed noise on the integer grid: the continuous Gaussian or Laplace law, rounded to the nearest integer.
 
-A draw is the inverse of the law's tail at a keyed uniform number, written with as many bits as the answer needs: 64 bits and floating
-point decide nearly every draw; the few whose interval touches a rounding boundary (within a bound on the floating-point error) are
-decided in high precision with 512 further keyed bits. docs/proofs/noise-on-the-grid.md#sampler has the argument and its assumptions.
+A draw is the inverse of the law's tail at a keyed uniform number, written with as many bits as the answer
+needs: 64 bits and floating point decide nearly every draw; the few whose interval touches a rounding boundary
+(within a bound on the floating-point error) are decided in high precision with 512 further keyed bits.
+docs/proofs/noise-on-the-grid.md#sampler has the argument and its assumptions.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 Shape = int | tuple[int, ...]
 
-# log2 of the statistical distance of one draw from its law, for uniform bits: 575 bits of a tail probability leave a draw undecided
-# with probability below (number of boundaries) * 2^-575, and |draw| < 2^54 but for 2^-575.
+# log2 of the statistical distance of one draw from its law, for uniform bits: 575 bits of a tail probability
+# leave a draw undecided with probability below (number of boundaries) * 2^-575, and |draw| < 2^54 but for
+# 2^-575.
 LOG2_DISTANCE = -500.0
-# Beyond this the float estimate of a draw may be off by many grid steps and nothing would be decided quickly: use a coarser grid.
+# Beyond this the float estimate of a draw may be off by many grid steps and nothing would be decided quickly:
+# use a coarser grid.
 MAX_SCALE = 2.0**48
-# Error of the float estimate, in units of scale * (1 + |x|): 8 times the worst found among adversarial words (see the tests).
+# Error of the float estimate, in units of scale * (1 + |x|): 8 times the worst found among adversarial words
+# (see the tests).
 FLOAT_ERROR = 2.0**-48
 EXTRA_BITS = 512
 CHUNK = 2**17
@@ -49,7 +53,8 @@ class Stream:
         release_id: of the release that the noise is for.
         release_pass: which pass over the records.
         purpose: what is drawn, for example "gram".
-        statistic: SHA-256 of the exact sum and the scale (see `digest`), so that a changed sum never meets the same noise.
+        statistic: SHA-256 of the exact sum and the scale (see `digest`), so that a changed sum never meets
+            the same noise.
     """
 
     def __init__(
@@ -81,7 +86,9 @@ class Stream:
 
 @dataclass(frozen=True)
 class _Law:
-    """A symmetric law of unit scale: |x| at tail probability v by floats, and the tail probability at |x| in high precision."""
+    """A symmetric law of unit scale: |x| at tail probability v by floats, and the tail probability at |x| in
+    high precision.
+    """
 
     quantile: Callable[[Any], Any]
     tail: Callable[[Any], Any]
@@ -98,14 +105,17 @@ def gaussian(stream: Stream, scale: float, shape: Shape) -> Integers:
 
 
 def laplace(stream: Stream, scale: float, shape: Shape) -> Integers:
-    """The Laplace law of scale `scale` (density exp(-|t|/scale) / (2 scale), in grid units), rounded to integers."""
+    """The Laplace law of scale `scale` (density exp(-|t|/scale) / (2 scale), in grid units), rounded to
+    integers.
+    """
     import mpmath
 
     return _draw(stream, scale, shape, _Law(lambda v: -np.log(v), lambda x: mpmath.exp(-x)))
 
 
 def symmetric_gaussian(stream: Stream, scale: float, size: int) -> Integers:
-    """A symmetric matrix: diagonal of standard deviation `scale`, each pair off it drawn once with scale / sqrt 2 (rounded up).
+    """A symmetric matrix: diagonal of standard deviation `scale`, each pair off it drawn once with scale /
+    sqrt 2 (rounded up).
 
     In Frobenius geometry this noise is isotropic: a shift D costs
     sum_i D_ii^2 / scale^2 + sum_{i<j} D_ij^2 / (scale^2 / 2) = |D|_F^2 / scale^2.
@@ -187,7 +197,8 @@ def add_laplace_by_column(
 def float_gaussian(stream: Stream, shape: Shape) -> NDArray[np.float64]:
     """Standard normal floats, for mechanisms whose arithmetic is idealised (never for an exact release).
 
-    Two at a time by Box and Muller: interactive mechanisms draw millions, and the quantile function takes four times as long.
+    Two at a time by Box and Muller: interactive mechanisms draw millions, and the quantile function takes
+    four times as long.
     """
     count = math.prod(shape) if isinstance(shape, tuple) else shape
     uniform = (stream.words(count + count % 2) >> np.uint64(11)).astype(np.float64)
@@ -199,7 +210,9 @@ def float_gaussian(stream: Stream, shape: Shape) -> NDArray[np.float64]:
 
 
 def poisson_sample(stream: Stream, rate: float, count: int) -> NDArray[np.bool_]:
-    """Which of `count` records are in a Poisson sample: each independently, with exactly the probability `rate` (to 2^-576)."""
+    """Which of `count` records are in a Poisson sample: each independently, with exactly the probability
+    `rate` (to 2^-576).
+    """
     if not 0 <= rate <= 1:
         raise ValueError(f"a sampling rate is in [0, 1], got {rate}")
     first = stream.position
@@ -215,7 +228,9 @@ def poisson_sample(stream: Stream, rate: float, count: int) -> NDArray[np.bool_]
 
 
 def permutation(stream: Stream, count: int) -> Integers:
-    """A uniform permutation: positions sorted by 128 keyed bits each (two are equal with probability below count^2 / 2^129)."""
+    """A uniform permutation: positions sorted by 128 keyed bits each (two are equal with probability below
+    count^2 / 2^129).
+    """
     return np.lexsort((stream.words(count), stream.words(count)))
 
 
@@ -242,7 +257,8 @@ def _draw_chunk(stream: Stream, scale: float, count: int, law: _Law) -> Integers
     size = law.quantile(_unit(tails))
     scaled = scale * size
     whole = np.rint(scaled)
-    # The interval of the 63 bits is at most 1/tail wide in x: both laws have density >= 0.79 * tail probability.
+    # The interval of the 63 bits is at most 1/tail wide in x: both laws have density >= 0.79 * tail
+    # probability.
     with np.errstate(divide="ignore"):
         reach = scale * (FLOAT_ERROR * (1 + size) + 1.0 / tails)
     magnitude = whole.astype(np.int64)
@@ -257,7 +273,9 @@ def _draw_chunk(stream: Stream, scale: float, count: int, law: _Law) -> Integers
 
 
 def _side(tail: int, bits: int, k: int, scale: float, law: _Law, precision: int) -> int:
-    """Whether |x| is above (+1) or below (-1) k + 1/2 for every continuation of these bits; 0 if that is not certain."""
+    """Whether |x| is above (+1) or below (-1) k + 1/2 for every continuation of these bits; 0 if that is not
+    certain.
+    """
     import mpmath
 
     with mpmath.workprec(precision):

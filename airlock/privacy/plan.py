@@ -27,8 +27,8 @@ class Facts:
         users: number of distinct users, in older data sets only: it depends on records, and nothing needs it.
         per_user: records of one user at most, where the schema names a user column.
         features: feature map named in the schema, if any.
-        friends: where records have slots for other users' influence: how many `slots` a record has (its last columns), and in how many
-            slots of others (`appearances`) one user is found at most.
+        friends: where records have slots for other users' influence: how many `slots` a record has (its last
+            columns), and in how many slots of others (`appearances`) one user is found at most.
     """
 
     population: str

@@ -20,7 +20,9 @@ def float_below(exact: Fraction) -> float:
 
 
 def fraction_above(exact: Fraction, bits: int = 400) -> Fraction:
-    """A multiple of 2^-bits that is at least `exact`: sums of thousands of them stay short, where exact denominators multiply."""
+    """A multiple of 2^-bits that is at least `exact`: sums of thousands of them stay short, where exact
+    denominators multiply.
+    """
     return Fraction(-((-exact.numerator << bits) // exact.denominator), 1 << bits)
 
 

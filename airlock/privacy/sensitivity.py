@@ -1,8 +1,10 @@
-"""How far one record can move a sum: L2 (and L1) sensitivities, proven here and searched for counter-examples in the tests.
+"""How far one record can move a sum: L2 (and L1) sensitivities, proven here and searched for counter-examples
+in the tests.
 
-u, v are integer feature rows of norm at most S = `norm`, y, z label rows, t = u.v. Under zero-out the null record adds nothing, so the
-sensitivity is the largest norm of one contribution; under replace-one it is the largest distance of two. `non_negative` means that every
-entry of every row is >= 0 (then t >= 0). Squares are computed exactly and roots rounded up, so each answer is a bound in floats too.
+u, v are integer feature rows of norm at most S = `norm`, y, z label rows, t = u.v. Under zero-out the null
+record adds nothing, so the sensitivity is the largest norm of one contribution; under replace-one it is the
+largest distance of two. `non_negative` means that every entry of every row is >= 0 (then t >= 0). Squares are
+computed exactly and roots rounded up, so each answer is a bound in floats too.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ Labels = Literal["one-hot", "centred"]
 def mean(norm: int, *, neighbours: Neighbours = "zero-out", non_negative: bool = False) -> float:
     """Of sum u (the mean is this sum divided by the public n).
 
-    zero-out: |u| <= S. replace-one: |u - v|^2 = |u|^2 + |v|^2 - 2t <= 4 S^2 at v = -u, and <= 2 S^2 where t >= 0.
+    zero-out: |u| <= S. replace-one: |u - v|^2 = |u|^2 + |v|^2 - 2t <= 4 S^2 at v = -u, and <= 2 S^2 where t
+    >= 0.
     """
     return _pick(neighbours, Fraction(norm) ** 2, (2 if non_negative else 4) * Fraction(norm) ** 2)
 
@@ -27,18 +30,19 @@ def mean(norm: int, *, neighbours: Neighbours = "zero-out", non_negative: bool =
 def gram(norm: int, *, neighbours: Neighbours = "zero-out") -> float:
     """Of sum u u^T in Frobenius norm.
 
-    zero-out: |u u^T| = |u|^2 <= S^2. replace-one: |u u^T - v v^T|^2 = |u|^4 + |v|^4 - 2 t^2 <= 2 S^4, reached by orthogonal rows
-    (lemma P: for positive semidefinite contributions the inner product is never negative).
+    zero-out: |u u^T| = |u|^2 <= S^2. replace-one: |u u^T - v v^T|^2 = |u|^4 + |v|^4 - 2 t^2 <= 2 S^4, reached
+    by orthogonal rows (lemma P: for positive semidefinite contributions the inner product is never negative).
     """
     return _pick(neighbours, Fraction(norm) ** 4, 2 * Fraction(norm) ** 4)
 
 
 def moment(norm: int, size: int, *, neighbours: Neighbours = "zero-out") -> float:
-    """Of a sum of symmetric `size` x `size` matrices A = trunc(P), P positive semidefinite, |P| <= norm and |A| <= norm in Frobenius norm.
+    """Of a sum of symmetric `size` x `size` matrices A = trunc(P), P positive semidefinite, |P| <= norm and
+    |A| <= norm in Frobenius norm.
 
-    zero-out: |A| <= C. replace-one: A = P + E where every entry of E is below 1, so |E| <= d and, as tr(P Q) >= 0 (lemma P),
-    tr(A B) >= -2 C d - d^2: |A - B|^2 <= 2 C^2 + 4 C d + 2 d^2 = 2 (C + d)^2. The d is what the grid costs: a truncated
-    matrix need not be semidefinite.
+    zero-out: |A| <= C. replace-one: A = P + E where every entry of E is below 1, so |E| <= d and, as tr(P Q)
+    >= 0 (lemma P), tr(A B) >= -2 C d - d^2: |A - B|^2 <= 2 C^2 + 4 C d + 2 d^2 = 2 (C + d)^2. The d is what
+    the grid costs: a truncated matrix need not be semidefinite.
     """
     return _pick(neighbours, Fraction(norm) ** 2, 2 * Fraction(norm + size) ** 2)
 
@@ -51,12 +55,14 @@ def cross(
     neighbours: Neighbours = "zero-out",
     non_negative: bool = False,
 ) -> float:
-    """Of sum u y^T in Frobenius norm, with labels as `sums.label_rows` writes them: one-hot, or centred as the integers M * one-hot - 1.
+    """Of sum u y^T in Frobenius norm, with labels as `sums.label_rows` writes them: one-hot, or centred as
+    the integers M * one-hot - 1.
 
     |u y^T - v z^T|^2 = |u|^2 |y|^2 + |v|^2 |z|^2 - 2 t (y.z). With one-hot labels |y| = 1 and y.z is 1 or 0; with centred ones
     |y|^2 = M (M - 1) and y.z is M (M - 1) or -M.
-    zero-out: S |y|. replace-one: the same label and v = -u give 2 S |y|, which is the most, for another label gives at most
-    2 S^2 (|y|^2 + M) <= 4 S^2 |y|^2. Where t >= 0: one-hot sqrt 2 S (t = 0); centred sqrt 2 M S (another label and v = u).
+    zero-out: S |y|. replace-one: the same label and v = -u give 2 S |y|, which is the most, for another label
+    gives at most 2 S^2 (|y|^2 + M) <= 4 S^2 |y|^2. Where t >= 0: one-hot sqrt 2 S (t = 0); centred sqrt 2 M S
+    (another label and v = u).
     """
     square, apart = _label_products(labels, classes)
     area = Fraction(norm) ** 2
@@ -66,7 +72,9 @@ def cross(
 
 
 def bounded_cross(norm: int, other_norm: int, *, neighbours: Neighbours = "zero-out") -> float:
-    """Of sum u r^T for rows r (residuals, say) of norm at most `other_norm`: S R under zero-out, 2 S R under replace-one."""
+    """Of sum u r^T for rows r (residuals, say) of norm at most `other_norm`: S R under zero-out, 2 S R under
+    replace-one.
+    """
     square = Fraction(norm) ** 2 * Fraction(other_norm) ** 2
     return _pick(neighbours, square, 4 * square)
 
@@ -84,11 +92,13 @@ def of_bounded_user(
     neighbours: Neighbours = "zero-out",
     positive: bool = False,
 ) -> float:
-    """Sensitivity to one user whose own total has norm at most `bound`, and who is in `appearances` slots of other users' records.
+    """Sensitivity to one user whose own total has norm at most `bound`, and who is in `appearances` slots of
+    other users' records.
 
-    `change` is how far a slot that is emptied (or filled) moves the cut total of the slot's owner. zero-out: the own total goes, and every
-    slot is emptied, one after the other. replace-one: the own total is replaced (at most 2 bounds away; sqrt 2 where totals are positive
-    semidefinite), the old slots are emptied and as many new ones filled.
+    `change` is how far a slot that is emptied (or filled) moves the cut total of the slot's owner. zero-out:
+    the own total goes, and every slot is emptied, one after the other. replace-one: the own total is replaced
+    (at most 2 bounds away; sqrt 2 where totals are positive semidefinite), the old slots are emptied and as
+    many new ones filled.
     """
     own = root_above(Fraction(bound) ** 2 * (1 if neighbours == "zero-out" else 2 if positive else 4))
     return float_above(Fraction(own) + Fraction(change) * _double(neighbours, appearances))

@@ -1,8 +1,9 @@
 """Exact sums over records: integers in float64 arrays, so that BLAS is fast and every bit is the same.
 
-A sum of products of integers is exact in float64, in any order, while no partial sum passes 2^53. Blocks are cut (and operands split in
-two) so that none can; totals are int64. Hence batch size, order and number of workers do not change a bit, and the sensitivity of a sum
-is a fact about integers. Every limit depends on public numbers only: rows, sizes and bounds, never on a value.
+A sum of products of integers is exact in float64, in any order, while no partial sum passes 2^53. Blocks are
+cut (and operands split in two) so that none can; totals are int64. Hence batch size, order and number of
+workers do not change a bit, and the sensitivity of a sum is a fact about integers. Every limit depends on
+public numbers only: rows, sizes and bounds, never on a value.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ def quantise(array: Floats, bits: int) -> Floats:
 
 
 def quantise_unit_rows(array: Floats, bits: int) -> Floats:
-    """Each row scaled to norm 1 and quantised: integer rows of norm at most 2^bits, exactly. Rows of zeros stay zero."""
+    """Each row scaled to norm 1 and quantised: integer rows of norm at most 2^bits, exactly.
+
+    Rows of zeros stay zero.
+    """
     rows = np.ascontiguousarray(array, dtype=np.float64)
     norms = np.sqrt(_squared_norms(rows))
     scaled = np.divide(rows, norms[:, None], out=np.zeros_like(rows), where=norms[:, None] > 0)
@@ -59,7 +63,8 @@ def clip_to_norm(rows: Floats, bound: int) -> Floats:
 def cut_total(total: Integers, bound: int) -> Integers:
     """An integer array of norm at most `bound`: itself, or the nearest point of the ball, truncated.
 
-    Norms are computed to 2^-40, relatively. So two totals come no farther apart than they were, plus 2^-33 of the bound for the norm and
+    Norms are computed to 2^-40, relatively. So two totals come no farther apart than they were, plus 2^-33 of
+    the bound for the norm and
     one a coordinate for truncating: `cut_slack`.
     """
     if not 0 < bound < LARGEST_TOTAL or np.abs(total).max(initial=0) >= EXACT:
@@ -77,12 +82,17 @@ def cut_slack(bound: int, size: int) -> float:
 
 
 def _squared_norms(rows: Floats) -> Floats:
-    """Row by row over contiguous memory: the same bits whatever else is in the batch (einsum and BLAS do not promise that)."""
+    """Row by row over contiguous memory: the same bits whatever else is in the batch (einsum and BLAS do not
+    promise that).
+    """
     return np.asarray((rows * rows).sum(axis=1))
 
 
 def label_rows(labels: NDArray[np.integer], classes: int, *, centred: bool = False) -> Floats:
-    """Class indices as integer rows: one-hot, or centred as classes * one-hot - 1. A null record (label -1) is a row of zeros."""
+    """Class indices as integer rows: one-hot, or centred as classes * one-hot - 1.
+
+    A null record (label -1) is a row of zeros.
+    """
     rows = np.zeros((len(labels), classes))
     present = np.flatnonzero(labels >= 0)
     rows[present, labels[present]] = 1
@@ -112,7 +122,8 @@ class _Accumulator:
         self.rows += rows
         if self.rows * self.largest >= 2**63:
             raise ValueError(
-                f"{self.rows} records with contributions up to {self.largest} pass 64-bit integers: use fewer bits"
+                f"{self.rows} records with contributions up to "
+                f"{self.largest} pass 64-bit integers: use fewer bits"
             )
         self.total += part
         return self

@@ -1,1 +1,4 @@
-"""How records are described and read: schemas, their drafts, raw tables, splits. Pure, and used on both sides of the wall."""
+"""How records are described and read: schemas, their drafts, raw tables, splits.
+
+Pure, and used on both sides of the wall.
+"""

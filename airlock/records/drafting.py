@@ -1,6 +1,8 @@
-"""A first schema for a raw file: what can be seen in it, marked as unconfirmed, and blanks that only the owner can fill.
+"""A first schema for a raw file: what can be seen in it, marked as unconfirmed, and blanks that only the
+owner can fill.
 
-Nothing is guessed that is not said: every column has its reason, which goes to the owner's terminal and into the draft.
+Nothing is guessed that is not said: every column has its reason, which goes to the owner's terminal and into
+the draft.
 """
 
 from __future__ import annotations
@@ -69,7 +71,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Draft:
-    """A drafted schema and the reasons for it. `choices`, `rare` and `notes` tell about records: they are for the owner."""
+    """A drafted schema and the reasons for it.
+
+    `choices`, `rare` and `notes` tell about records: they are for the owner.
+    """
 
     text: str
     choices: tuple[Choice, ...]
@@ -148,7 +153,10 @@ def _decimal(sights: Mapping[str, Sight], wishes: Wishes) -> tuple[str, list[str
     if not commas:
         return ".", []
     if points:
-        note = f"decimal commas in {listed(commas, 8)} beside decimal points in {listed(points, 8)}: write them alike"
+        note = (
+            f"decimal commas in {listed(commas, 8)} beside decimal "
+            f"points in {listed(points, 8)}: write them alike"
+        )
         return ".", [note]
     return ",", [f"decimal commas in {listed(commas, 8)} (--decimal . if that is wrong)"]
 
@@ -166,7 +174,8 @@ def _find_label(sights: Mapping[str, Sight], asked: str | None) -> tuple[Sight, 
     if sight.values is None:
         problem = "numbers with more than" if sight.numeric else "more than"
         raise InputError(
-            f"label '{found}' has {problem} {MOST} different values: Airlock predicts classes; name another column with --label"
+            f"label '{found}' has {problem} {MOST} different values: Airlock predicts classes; name another "
+            "column with --label"
         )
     if len(sight.values) < 2:
         raise InputError(f"label '{found}' has one class only: name another column with --label")
@@ -240,7 +249,8 @@ def _image(sights: list[Sight], wishes: Wishes, notes: list[str]) -> dict[str, A
         found = {**_one_column(one), **shape} if one else _numbered(sights, {**shape, "bounds": None})
         if found is None:
             raise InputError(
-                f"--image {height}x{width}x{channels}: there is no column of images, and no {height * width * channels} numbered columns"
+                f"--image {height}x{width}x{channels}: there is no column of images, and no "
+                f"{height * width * channels} numbered columns"
             )
         return found
     pixels = [sight for sight in sights if PIXELS.fullmatch(re.sub(r"\d+$", "", sight.name))]

@@ -1,7 +1,8 @@
-"""Records to arrays, by public rules only: bounds, categories and classes of a schema. No files, no statistics of the data.
+"""Records to arrays, by public rules only: bounds, categories and classes of a schema. No files, no
+statistics of the data.
 
-One record's encoding depends on that record alone, so clipping and imputing change no sensitivity. Errors name a column and
-a row (1 is the first record after the header); never a value.
+One record's encoding depends on that record alone, so clipping and imputing change no sensitivity. Errors
+name a column and a row (1 is the first record after the header); never a value.
 """
 
 from __future__ import annotations

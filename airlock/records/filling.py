@@ -1,4 +1,6 @@
-"""Bounds for the numbers of a draft: from the owner's answers, for a pattern of columns, or from a data dictionary. No record is read."""
+"""Bounds for the numbers of a draft: from the owner's answers, for a pattern of columns, or from a data
+dictionary. No record is read.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,10 @@ def _bounded(text: str) -> list[dict[str, Any]]:
 
 
 def fill(text: str, bounds: Mapping[str, Bound], *, again: bool = True) -> tuple[str, list[str]]:
-    """A draft with bounds for columns, by name; and which were filled. With `again` False, those that have some keep them."""
+    """A draft with bounds for columns, by name; and which were filled.
+
+    With `again` False, those that have some keep them.
+    """
     filled: list[str] = []
     lines = [_filled(line, bounds, filled, again) for line in text.splitlines()]
     return "\n".join(lines) + "\n", filled

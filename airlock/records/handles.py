@@ -1,4 +1,7 @@
-"""Handles: what git and DVC know of raw files. Name, number of records and a keyed fingerprint; never a path or a value."""
+"""Handles: what git and DVC know of raw files.
+
+Name, number of records and a keyed fingerprint; never a path or a value.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ Role = Literal["records", "holdout"]
 
 @dataclass(frozen=True)
 class Handle:
-    """One raw file, as the public sees it. `users` stands in older handles: how many there are is not told any more."""
+    """One raw file, as the public sees it.
+
+    `users` stands in older handles: how many there are is not told any more.
+    """
 
     name: str
     population: str
@@ -63,7 +69,8 @@ def _read(path: Path) -> Handle:
         handle = None
     if handle is None or handle.version != VERSION or handle.role != path.stem:
         raise InputError(
-            f"{FOLDER}/{path.parent.name}/{path.name} is not a handle of this version: run `airlock add` again"
+            f"{FOLDER}/{path.parent.name}/{path.name} is not a handle of "
+            "this version: run `airlock add` again"
         )
     return handle
 
@@ -95,11 +102,13 @@ def facts_of(found: Mapping[Role, Handle], schema: Schema, params: Params) -> Fa
     records, holdout = found.get("records"), found.get("holdout")
     if records is None:
         raise InputError(
-            f"'{params.dataset}' has no records: run `airlock add FILE --name {params.dataset}` or `airlock data fetch {params.dataset}`"
+            f"'{params.dataset}' has no records: run `airlock add FILE --name {params.dataset}` or `airlock "
+            f"data fetch {params.dataset}`"
         )
     if records.public != schema.public:
         raise InputError(
-            f"schema '{schema.name}' and its handle disagree on `public`: a population stays what it was added as; use another name"
+            f"schema '{schema.name}' and its handle disagree on `public`: a population stays what it was "
+            "added as; use another name"
         )
     split = plan_split(params, schema, n=records.n, n_file=holdout.n if holdout else None)
     friends = schema.user.friends if schema.user else None

@@ -1,6 +1,8 @@
-"""Where raw records are: a file, a folder of Parquet parts, or either of them at any address that fsspec reaches.
+"""Where raw records are: a file, a folder of Parquet parts, or either of them at any address that fsspec
+reaches.
 
-No stage has a network. What is elsewhere is copied into a private folder before `ingest` starts, and removed after it.
+No stage has a network. What is elsewhere is copied into a private folder before `ingest` starts, and removed
+after it.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ def absolute(place: str) -> str:
 
 
 def parts_of(place: str) -> list[Part]:
-    """The files of a place, in the order of their names. In a folder these are its Parquet files, at any depth.
+    """The files of a place, in the order of their names. In a folder these are its Parquet files, at any
+    depth.
 
     Raises:
         InputError: there are none, or the place cannot be reached.

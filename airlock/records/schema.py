@@ -60,7 +60,9 @@ FORMAT = " has no format: day first or month first? Write for example format: '%
 
 
 class Grown(Section):
-    """A section with fields that came later: they are written only where they are used, so that older hashes stay."""
+    """A section with fields that came later: they are written only where they are used, so that older hashes
+    stay.
+    """
 
     later: ClassVar[tuple[str, ...]] = ()
 
@@ -82,10 +84,11 @@ class Label(Section):
 
 
 class Column(Grown):
-    """One attribute. `bounds` are public: they come from the measurement, never from the records, and `why` says from where.
+    """One attribute. `bounds` are public: they come from the measurement, never from the records, and `why`
+    says from where.
 
-    A category lists its `categories`, or is hashed into a public number of `buckets`. A date becomes a number of `unit`s
-    since 1970; its bounds are dates, its `format` is that of strptime, ISO 8601 if there is none.
+    A category lists its `categories`, or is hashed into a public number of `buckets`. A date becomes a number
+    of `unit`s since 1970; its bounds are dates, its `format` is that of strptime, ISO 8601 if there is none.
     """
 
     later = ("buckets", "unit", "format")
@@ -104,8 +107,8 @@ class Column(Grown):
 class Image(Section):
     """Where the pixels are: in one column (bytes, a list of numbers, JPEG or PNG), or in one column each.
 
-    `pixels` is a list of names, or a pattern such as "pixel{}" that counts from `first`. Pixels are in the order
-    row, column, channel; `bounds` are their darkest and brightest values.
+    `pixels` is a list of names, or a pattern such as "pixel{}" that counts from `first`. Pixels are in the
+    order row, column, channel; `bounds` are their darkest and brightest values.
     """
 
     height: int = Field(ge=1)
@@ -135,10 +138,11 @@ class Image(Section):
 
 
 class Friends(Section):
-    """Slots through which other users reach a record: who it is, and a number from that user's data. The numbers are the last columns.
+    """Slots through which other users reach a record: who it is, and a number from that user's data. The
+    numbers are the last columns.
 
-    `name` and `influence` are patterns such as "friend_{}" that count from 1. An empty name means an empty slot, whose number is 0. One
-    user counts in at most `appearances` slots of other users' records.
+    `name` and `influence` are patterns such as "friend_{}" that count from 1. An empty name means an empty
+    slot, whose number is 0. One user counts in at most `appearances` slots of other users' records.
     """
 
     name: str
@@ -246,7 +250,8 @@ def check_columns(found: Sequence[str], schema: Schema, *, with_label: bool = Tr
             len(lost) > len(wanted) / 2
         ):  # perhaps no header: what stands in its place is a record, and is not quoted
             raise SchemaError(
-                f"{len(lost)} of the {len(wanted)} columns of schema '{schema.name}' are not in the file ({listed(lost)}): is its first line a header?"
+                f"{len(lost)} of the {len(wanted)} columns of schema '{schema.name}' are not in the file "
+                f"({listed(lost)}): is its first line a header?"
             )
         near = difflib.get_close_matches(lost[0], found, n=1)
         hint = f", did you mean '{near[0]}'?" if near and near[0] not in wanted else ""
@@ -256,7 +261,8 @@ def check_columns(found: Sequence[str], schema: Schema, *, with_label: bool = Tr
     known = {*schema.sources, schema.label.column, *schema.ignored}
     if unknown := [name for name in found if name not in known]:
         raise SchemaError(
-            f"unknown {columns_named(unknown)}: schema '{schema.name}' does not have {'it' if len(unknown) == 1 else 'them'};"
+            f"unknown {columns_named(unknown)}: schema '{schema.name}' does not have "
+            f"{'it' if len(unknown) == 1 else 'them'};"
             " add to it, or list under `ignored`"
         )
 
@@ -385,14 +391,17 @@ def _bounds_problems(bounds: Bounds | None, *, dates: bool = False) -> list[str]
 
 
 def _friends_problems(schema: Schema) -> list[str]:
-    """A slot is one encoded number from 0 on, and slots come last: what a mechanism takes for a user's own is the user's own."""
+    """A slot is one encoded number from 0 on, and slots come last: what a mechanism takes for a user's own is
+    the user's own.
+    """
     friends = schema.user.friends if schema.user else None
     if friends is None:
         return []
     last = schema.columns[-friends.slots :]
     if tuple(column.name for column in last) != friends.influences:
         return [
-            f"user.friends: the last {friends.slots} columns must be {friends.influences[0]} to {friends.influences[-1]}"
+            f"user.friends: the last {friends.slots} columns must be {friends.influences[0]} to "
+            f"{friends.influences[-1]}"
         ]
     # A record that is dropped because of a slot would depend on the friend as a whole.
     plain = all(
@@ -403,7 +412,8 @@ def _friends_problems(schema: Schema) -> list[str]:
         []
         if plain
         else [
-            "user.friends: influences are numbers with bounds [0, high] and `missing: refuse`; an empty slot holds 0"
+            "user.friends: influences are numbers with bounds [0, high] and `missing: refuse`; an empty "
+            "slot holds 0"
         ]
     )
 
@@ -418,7 +428,8 @@ def _image_problems(schema: Schema) -> list[str]:
         image.pixels is not None and len(image.sources) != image.size
     ):
         return [
-            f"image: {len(image.sources)} pixel columns do not make {image.height} x {image.width} x {image.channels}"
+            f"image: {len(image.sources)} pixel columns do not make {image.height} x {image.width} x "
+            f"{image.channels}"
         ]
     if image.encoding == "compressed":
         if image.column is None or image.channels not in (1, 3):

@@ -1,6 +1,8 @@
-"""What the columns of a raw file show as they stream by, and what each is taken for. For the owner's eyes: it depends on records.
+"""What the columns of a raw file show as they stream by, and what each is taken for. For the owner's eyes: it
+depends on records.
 
-Memory is bounded: of a column with many different values only hashes are kept, and of those not more than COUNTED.
+Memory is bounded: of a column with many different values only hashes are kept, and of those not more than
+COUNTED.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Which records are held out: decided by row position and a key, never by a value, with sizes that are known beforehand."""
+"""Which records are held out: decided by row position and a key, never by a value, with sizes that are known
+beforehand.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ NEVER_PUBLIC = (
     "evaluate.holdout: a split of private records can never be public: add a public file "
     "(airlock add FILE --name {name} --holdout --public), or set it to `none` or `private`"
 )
-NOTHING_TO_SPLIT = "evaluate.holdout is `{holdout}`, but nothing is held out: set ingest.holdout_fraction above 0, or ingest.folds to 2 or more"
+NOTHING_TO_SPLIT = (
+    "evaluate.holdout is `{holdout}`, but nothing is held out: set ingest.holdout_fraction "
+    "above 0, or ingest.folds to 2 or more"
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,8 @@ class Split:
 def resolve_holdout(params: Params, schema: Schema, has_holdout_file: bool) -> Holdout:
     """What `evaluate.holdout` means for this data set.
 
-    `auto` is public where that is honest (public data, or a file that the owner declared public), otherwise none.
+    `auto` is public where that is honest (public data, or a file that the owner declared public), otherwise
+    none.
 
     Raises:
         ParamsError: a split of private records is asked to be public, or nothing is held out.
@@ -80,7 +86,8 @@ def plan_split(params: Params, schema: Schema, *, n: int, n_file: int | None) ->
     ingest, holdout = params.ingest, resolve_holdout(params, schema, n_file is not None)
     if ingest.folds == 1 or ingest.fold >= max(ingest.folds, 1):
         raise ParamsError(
-            f"ingest.folds {ingest.folds} and ingest.fold {ingest.fold} do not fit: folds is 0 or at least 2, fold below it"
+            f"ingest.folds {ingest.folds} and ingest.fold {ingest.fold} do not fit: folds is 0 or at least "
+            "2, fold below it"
         )
     if holdout == "none":
         return Split(holdout, "none", n, 0)
@@ -102,8 +109,8 @@ def plan_split(params: Params, schema: Schema, *, n: int, n_file: int | None) ->
 def permute(positions: NDArray[np.uint64], n: int, key: bytes) -> NDArray[np.uint64]:
     """Send each position in [0, n) to its place in a keyed order, without holding the order in memory.
 
-    A Feistel network over the smallest even number of bits that holds n, with AES as round function; a place beyond n is
-    sent on until it is inside (cycle walking).
+    A Feistel network over the smallest even number of bits that holds n, with AES as round function; a place
+    beyond n is sent on until it is inside (cycle walking).
     """
     half = max((max(n - 1, 1).bit_length() + 1) // 2, 1)
     places = _feistel(positions, half, key)

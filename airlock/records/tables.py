@@ -1,8 +1,11 @@
-"""Raw files of records, read as a stream: CSV or Parquet, told apart by their first bytes, or a folder of Parquet parts.
+"""Raw files of records, read as a stream: CSV or Parquet, told apart by their first bytes, or a folder of
+Parquet parts.
 
-CSV is read as text; what the text means is the schema's business (records/values.py), so that an error can name column and
-row. It may be compressed (gzip, bzip2, zstd) or in UTF-16 with its mark. Messages of the reader quote what they stumble
-over: none of them leaves this module. Names of columns are not quoted either before a header is known to be one.
+CSV is read as text; what the text means is the schema's business (records/values.py), so that an error can
+name column and row. It may be compressed (gzip, bzip2, zstd) or in UTF-16 with its mark. Messages of the
+reader quote what they stumble
+over: none of them leaves this module. Names of columns are not quoted either before a header is known to be
+one.
 """
 
 from __future__ import annotations
@@ -34,7 +37,10 @@ DELIMITERS = ",;\t|"
 COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 FIRST_LINES = 1000  # a wrong byte this early is the encoding; later it is named by its row
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-NOT_UTF_8 = "{name} is not in UTF-8: convert it, for example with `iconv -f WINDOWS-1252 -t UTF-8 {name} > utf8-{name}` if it is Latin-1"
+NOT_UTF_8 = (
+    "{name} is not in UTF-8: convert it, for example with `iconv -f WINDOWS-1252 -t UTF-8 {name} > "
+    "utf8-{name}` if it is Latin-1"
+)
 SAVE_AS_CSV = "{name} is {what}: save its sheet as CSV (UTF-8) or Parquet, and give that"
 OTHER_KINDS = {  # first bytes of what people have instead of a table, and what to do about it
     b"PK\x03\x04": "{name} is a zip archive: unpack it, and give the CSV or Parquet file in it",
@@ -103,8 +109,8 @@ def open_table(path: Path, *, header: bool = True) -> Table:
         header: False for a CSV file whose first line is a record; its columns are then c1, c2, ...
 
     Raises:
-        InputError: the file is missing, empty, or neither CSV nor Parquet; two columns have one name; or the parts of a
-            folder differ in their columns.
+        InputError: the file is missing, empty, or neither CSV nor Parquet; two columns have one name; or the
+            parts of a folder differ in their columns.
     """
     if path.is_dir():
         return _open_parts(path)
@@ -136,7 +142,8 @@ def _refuse_other_kinds(path: Path, head: bytes) -> None:
         return
     if b"\0" in head[: 1 << 16]:
         raise InputError(
-            f"{name} is no readable CSV or Parquet file (if it is text in UTF-16: `iconv -f UTF-16LE -t UTF-8 {name} > utf8-{name}`)"
+            f"{name} is no readable CSV or Parquet file (if it is text in UTF-16: `iconv -f UTF-16LE -t "
+            f"UTF-8 {name} > utf8-{name}`)"
         )
 
 
@@ -144,7 +151,8 @@ def _check_names(table: Table) -> None:
     """Names are quoted by nobody here: those of a file without a header are a record."""
     if len(table.columns) > MOST_COLUMNS:
         raise InputError(
-            f"{table.path.name} has {len(table.columns):,} columns, and {MOST_COLUMNS:,} are the most: leave some out, or put"
+            f"{table.path.name} has {len(table.columns):,} columns, and {MOST_COLUMNS:,} are the most: "
+            "leave some out, or put"
             " images into one column of bytes or lists"
         )
     places: dict[str, int] = {}
@@ -166,7 +174,8 @@ def _open_parts(folder: Path) -> Table:
     for name, found in zip(names, columns, strict=True):
         if set(found) != set(columns[0]):
             raise InputError(
-                f"{folder.name}: part {name} has other columns than part {names[0]}: write all parts with the same columns"
+                f"{folder.name}: part {name} has other columns than part {names[0]}: write all parts with "
+                "the same columns"
             )
     table = Table(folder, "parquet", columns[0], parts=names)
     if table.count() == 0:
@@ -176,7 +185,9 @@ def _open_parts(folder: Path) -> Table:
 
 
 def _constants(part: str) -> dict[str, str]:
-    """Columns that are folders: `year=2024/0.parquet` holds records whose `year` is 2024, as Spark and Dask write them."""
+    """Columns that are folders: `year=2024/0.parquet` holds records whose `year` is 2024, as Spark and Dask
+    write them.
+    """
     pieces = (piece.split("=", 1) for piece in part.split("/")[:-1] if "=" in piece)
     return {unquote(name): unquote(value) for name, value in pieces}
 
@@ -190,7 +201,9 @@ def _with_constants(batch: pa.RecordBatch, wanted: list[str], constants: dict[st
 
 
 def _head(path: Path) -> bytes:
-    """The first bytes, unpacked; what is no file (a pipe would be waited for without end) is refused unopened."""
+    """The first bytes, unpacked; what is no file (a pipe would be waited for without end) is refused
+    unopened.
+    """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise InputError(f"{path} is a pipe or a device: write its records to a file first")
@@ -277,5 +290,6 @@ def _plain_errors(path: Path, kind: Format, *, header: bool = True) -> Iterator[
         if kind == "csv" and "UTF8" in str(error):
             raise InputError(NOT_UTF_8.format(name=path.name)) from None
         raise InputError(
-            f"{path.name} cannot be read as {'Parquet' if kind == 'parquet' else 'CSV'}: it is damaged or of another kind"
+            f"{path.name} cannot be read as {'Parquet' if kind == 'parquet' else 'CSV'}: it is damaged or "
+            "of another kind"
         ) from None

@@ -62,7 +62,8 @@ def numbers(values: Values) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
 
 
 def days(values: Values, form: str | None, unit: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Dates as days since 1970, cut to the first day of their `unit`; zero where missing, and which are missing.
+    """Dates as days since 1970, cut to the first day of their `unit`; zero where missing, and which are
+    missing.
 
     Raises:
         RecordError: text that is no date of the form.
@@ -164,7 +165,10 @@ def _parsed(values: Values, array: Any) -> Any:
 
 
 def with_points(array: Any) -> Any:
-    """Decimal commas as points. A point is then no part of a number (1.234 could be both) and makes the text unreadable."""
+    """Decimal commas as points.
+
+    A point is then no part of a number (1.234 could be both) and makes the text unreadable.
+    """
     return pc.replace_substring(pc.replace_substring(array, ".", "?"), ",", ".")
 
 

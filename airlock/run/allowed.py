@@ -1,4 +1,7 @@
-"""Names that the runner believes: of stages, and of the places where outs may lie. Lists of what is allowed, not of what is not."""
+"""Names that the runner believes: of stages, and of the places where outs may lie.
+
+Lists of what is allowed, not of what is not.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import re
 from collections.abc import Sequence
 
 STAGE_NAME = re.compile(r"[a-z][a-z0-9-]{0,63}")
-# Where each zone's outs lie. A place that ends in "/" is a folder of such places: the out itself has one name more, at least.
+# Where each zone's outs lie. A place that ends in "/" is a folder of such places: the out itself has one name
+# more, at least.
 OUT_PLACES = {
     "sensitive": ("data/sealed",),
     "release": ("data/released/",),
@@ -34,7 +38,10 @@ def out_problem(out: str, zone: str) -> str:
         return f"its name is not plain: use letters, digits, '.', '_' and '-' (not {out!r})"
     if any(_lies_in(parts, place) for place in OUT_PLACES[zone]):
         return ""
-    return f"outs of {zone} stages lie in {', '.join(place + 'NAME' if place[-1] == '/' else place for place in OUT_PLACES[zone])}"
+    return (
+        f"outs of {zone} stages lie in "
+        f"{', '.join(place + 'NAME' if place[-1] == '/' else place for place in OUT_PLACES[zone])}"
+    )
 
 
 def is_obeyed(name: str) -> bool:

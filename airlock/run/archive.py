@@ -1,6 +1,8 @@
-"""Released bytes, kept for replay: a committed release is given out again without reading or charging anything.
+"""Released bytes, kept for replay: a committed release is given out again without reading or charging
+anything.
 
-A release is in the archive as a whole or not at all: it is copied beside its place, synced, checked and renamed.
+A release is in the archive as a whole or not at all: it is copied beside its place, synced, checked and
+renamed.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ def store(archive: Path, release_id: str, folder: Path) -> str:
         archived = manifest.digest(archive / release_id)
         if archived != manifest.digest(folder):
             raise ReleaseError(
-                f"release {release_id[:12]} is archived with other bytes (release.json {archived[:12]}): nothing was written; "
+                f"release {release_id[:12]} is archived with other bytes (release.json {archived[:12]}): "
+                "nothing was written; "
                 f"raise the mechanism's version, which gives it a new id"
             )
     return manifest.digest(folder)
@@ -63,12 +66,14 @@ def restore(archive: Path, release_id: str, target: Path, *, manifest_sha256: st
     source = archive / release_id
     if not holds(archive, release_id):
         raise ReleaseError(
-            f"release {release_id[:12]} is not in the archive: restore AIRLOCK_HOME from a backup, or `dvc pull` the release"
+            f"release {release_id[:12]} is not in the archive: restore AIRLOCK_HOME from a backup, or `dvc "
+            "pull` the release"
         )
     digest = manifest.digest(source)
     if manifest.load(source).release_id != release_id or digest != (manifest_sha256 or digest):
         raise ReleaseError(
-            f"the archived release {release_id[:12]} is not what the ledger committed: restore AIRLOCK_HOME from a backup"
+            f"the archived release {release_id[:12]} is not what the ledger committed: restore AIRLOCK_HOME "
+            "from a backup"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(target, ignore_errors=True)
@@ -80,7 +85,10 @@ def restore(archive: Path, release_id: str, target: Path, *, manifest_sha256: st
 
 
 def _copy(source: Path, target: Path) -> bool:
-    """Copy a folder so that it appears complete and on disk, or not at all. False if `target` is there already."""
+    """Copy a folder so that it appears complete and on disk, or not at all.
+
+    False if `target` is there already.
+    """
     if target.exists():
         return False
     sweep(target.parent)
@@ -102,7 +110,9 @@ def _copy(source: Path, target: Path) -> bool:
 
 
 def sweep(folder: Path) -> list[Path]:
-    """Remove half copies of killed processes: of this owner, named by a process that is gone, or by an older Airlock an hour ago."""
+    """Remove half copies of killed processes: of this owner, named by a process that is gone, or by an older
+    Airlock an hour ago.
+    """
     swept = []
     for path in folder.glob(".*-*"):
         parts, facts = HALF.fullmatch(path.name), path.lstat()

@@ -27,7 +27,10 @@ LABELS = {False: "real", True: "scratch"}
 
 @dataclass(frozen=True)
 class Price:
-    """One out of a release stage. `epsilon` is its own, at the population's delta; None where nothing more is charged."""
+    """One out of a release stage.
+
+    `epsilon` is its own, at the population's delta; None where nothing more is charged.
+    """
 
     out: str
     mechanism: str
@@ -89,7 +92,8 @@ def ledger_of(project: Project, workspace: Path, population: str) -> Ledger:
         {*known, *itertools.chain.from_iterable(ledger.populations() for ledger in books.values())}
     )
     raise InputError(
-        f"no population '{population}': known are {', '.join(everyone) or 'none'}; a new one is added by `airlock add FILE`"
+        f"no population '{population}': known are {', '.join(everyone) or 'none'}; a new one is added by "
+        "`airlock add FILE`"
     )
 
 
@@ -124,7 +128,9 @@ def check_cap(workspace: Path, population: str, delta: float) -> None:
 
 
 def problems(project: Project, workspace: Path) -> list[str]:
-    """Everything that is wrong with the ledgers, and with the receipts, releases and heads that bear witness to them."""
+    """Everything that is wrong with the ledgers, and with the receipts, releases and heads that bear witness
+    to them.
+    """
     witnesses = receipts.in_workspace(workspace)
     found = [f"{receipt.path} {receipt.problem}" for receipt in witnesses if receipt.problem]
     return found + reconcile.problems(project, workspace, needed=set(names(workspace).values()))
@@ -133,7 +139,10 @@ def problems(project: Project, workspace: Path) -> list[str]:
 def price(
     project: Project, workspace: Path, params: Params, sweep: Sequence[Mapping[str, Any]] = ({},)
 ) -> list[Point]:
-    """Price what params.yaml would release, once per setting of a sweep. No record is read; each setting is added to those before."""
+    """Price what params.yaml would release, once per setting of a sweep.
+
+    No record is read; each setting is added to those before.
+    """
     graph = load_graph(workspace)
     points, known, pricing = [], dict[str, Release](), []
     for settings in sweep:
@@ -160,7 +169,8 @@ def price(
 
 
 def check(project: Project, workspace: Path, params: Params, stage: zones.Stage) -> None:
-    """Refuse a release stage of the pipeline unless all that the pipeline would release fits: half of it is worth nothing.
+    """Refuse a release stage of the pipeline unless all that the pipeline would release fits: half of it is
+    worth nothing.
 
     Raises:
         BudgetRefused: with the ledger's own words; nothing was reserved.
@@ -170,7 +180,9 @@ def check(project: Project, workspace: Path, params: Params, stage: zones.Stage)
 
 
 def _release_stages(graph: zones.Graph, params: Params) -> tuple[str, ...]:
-    """The stages that this run of the pipeline would pay for; a private evaluation only where it is asked for."""
+    """The stages that this run of the pipeline would pay for; a private evaluation only where it is asked
+    for.
+    """
     private = params.evaluate.holdout == "private"
     return tuple(
         stage.name for stage in graph if stage.zone == "release" and (stage.name != EVALUATION or private)
@@ -253,7 +265,8 @@ def read_sweep(options: Iterable[str]) -> list[dict[str, Any]]:
         key, separator, values = option.partition("=")
         if not (key and separator and values):
             raise InputError(
-                f"--sweep '{option}' is not KEY=VALUE,VALUE: write for example --sweep release.epsilon=0.1,0.5,1"
+                f"--sweep '{option}' is not KEY=VALUE,VALUE: write for example --sweep "
+                "release.epsilon=0.1,0.5,1"
             )
         axes.append([(key, yaml.safe_load(value)) for value in values.split(",")])
     return [dict(point) for point in itertools.product(*axes)]

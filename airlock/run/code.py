@@ -1,4 +1,6 @@
-"""Whose code runs inside the wall: where it starts, where it is imported from, and which module is behind each stage."""
+"""Whose code runs inside the wall: where it starts, where it is imported from, and which module is behind
+each stage.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ class Code:
         entry: the module that it starts with (`python -m ENTRY`).
         folders: where modules are imported from, in this order.
         granted: the files and folders below them that it may read: the installed tool's.
-        stages: names below the workspace that it may read besides: opened without links, and shown without compiled modules.
+        stages: names below the workspace that it may read besides: opened without links, and shown without
+            compiled modules.
         modules: the module behind each stage that dvc.yaml gives none.
     """
 

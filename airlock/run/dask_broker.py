@@ -204,7 +204,8 @@ class Cluster:
 
     def _lost(self) -> StageFailed:
         return StageFailed(
-            f"the Dask scheduler at {self.address} was lost: start it and its workers again; {self._aftermath}"
+            f"the Dask scheduler at {self.address} was lost: start it and its workers again; "
+            f"{self._aftermath}"
         )
 
 

@@ -1,7 +1,8 @@
 """Commands that cannot outlive the process that started them.
 
-The kernel clears a parent-death signal on fork, so every link of a chain has its own: a flow starts `dvc` on a leash, `airlock run`
-(there may be a shell in between) watches `dvc`, and the sandbox's processes die with the broker. SIGKILL anywhere ends all below.
+The kernel clears a parent-death signal on fork, so every link of a chain has its own: a flow starts `dvc` on
+a leash, `airlock run` (there may be a shell in between) watches `dvc`, and the sandbox's processes die with
+the broker. SIGKILL anywhere ends all below.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ def leashed(command: Sequence[str]) -> list[str]:
 
 
 def hold() -> None:
-    """Die with the leashed process above. Does nothing where there is none (a terminal that is closed may leave its jobs running)."""
+    """Die with the leashed process above.
+
+    Does nothing where there is none (a terminal that is closed may leave its jobs running).
+    """
     holder = os.environ.get(HOLDER)
     if not holder:
         return

@@ -1,4 +1,6 @@
-"""Run one stage's code inside the sandbox: hand over the room, listen to its events, take its word on how it ended."""
+"""Run one stage's code inside the sandbox: hand over the room, listen to its events, take its word on how it
+ended.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ class Visit:
                 "stage": self.stage,
                 "module": self.module,
                 "function": self.function,
-                # What params.yaml says and no more: code of another version, from a bundle, has its own defaults.
+                # What params.yaml says and no more: code of another version, from a bundle, has its own
+                # defaults.
                 "params": self.params.model_dump(mode="json", exclude_unset=True),
                 "facts": self.facts,
                 "keys": {name: base64.b64encode(key).decode() for name, key in self.keys.items()},
@@ -167,7 +170,9 @@ def _drain(descriptor: int, hear: Listener, most: int) -> None:
 
 
 def _answer(ours: socket.socket, exchange: connection.Exchange, hear: Listener) -> None:
-    """If an answer cannot be had, the stage finds the connection closed and fails; the reason is known out here."""
+    """If an answer cannot be had, the stage finds the connection closed and fails; the reason is known out
+    here.
+    """
     with ours, ours.makefile("rwb", buffering=0) as channel:
         try:
             connection.answer_over(channel, exchange)

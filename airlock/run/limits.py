@@ -1,4 +1,6 @@
-"""The most that one run of a stage may take, from params.yaml's `boundary` section to numbers that the kernel knows."""
+"""The most that one run of a stage may take, from params.yaml's `boundary` section to numbers that the kernel
+knows.
+"""
 
 from __future__ import annotations
 

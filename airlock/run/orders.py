@@ -59,8 +59,8 @@ def take_orders(
 ) -> list[Order]:
     """Price every out of a release stage and reserve what must be paid, before any record is read.
 
-    The books must agree first. Unless all of it exists, `ready` is called before anything is reserved: it raises
-    if the release cannot be made now.
+    The books must agree first. Unless all of it exists, `ready` is called before anything is reserved: it
+    raises if the release cannot be made now.
     """
     reconcile.require(project, workspace)
     orders = []
@@ -78,7 +78,9 @@ def take_orders(
 
 
 def start(orders: Sequence[Order], ledger: Ledger) -> None:
-    """Write down, before a key is derived, that these releases are about to be made: they cannot be given back any more."""
+    """Write down, before a key is derived, that these releases are about to be made: they cannot be given
+    back any more.
+    """
     for order in orders:
         ledger.start(order.release_id)
 
@@ -109,7 +111,10 @@ def price(
 
 
 def check_delta(params: Params, facts: Facts) -> None:
-    """delta must be far below 1/n: at 1/n, publishing one whole record would be allowed. Holds for evaluation too, on its records."""
+    """delta must be far below 1/n: at 1/n, publishing one whole record would be allowed.
+
+    Holds for evaluation too, on its records.
+    """
     by_user = params.release.unit == "user" and facts.users is not None
     refusals.check_small(
         "release.delta", params.release.delta, (facts.users or 0) if by_user else facts.n, by_user
@@ -149,7 +154,9 @@ def _upstream(stage: Stage, graph: Graph, workspace: Path) -> list[str]:
 
 
 def finish(order: Order, *, project: Project, ledger: Ledger) -> Order:
-    """Commit what an earlier run had made, checked and archived before it died; everything else stays as it is."""
+    """Commit what an earlier run had made, checked and archived before it died; everything else stays as it
+    is.
+    """
     if order.status != "taken-over" or not archive.holds(project.archive, order.release_id):
         return order
     digest = manifest.digest(project.archive / order.release_id)

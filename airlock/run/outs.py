@@ -1,8 +1,10 @@
-"""From staging to the workspace: only what was declared, only plain files, with nothing on them but their bytes.
+"""From staging to the workspace: only what was declared, only plain files, with nothing on them but their
+bytes.
 
-A sandbox cannot stop a stage from leaving a link or a set-user-id file where an out should be; DVC would follow the one and
-keep the other. So outs are looked at here, after the stage's last process is gone, and copied: links, modes, owners and
-extended attributes stay behind. Both sides are walked by open folders: no name is looked up twice, none through a link.
+A sandbox cannot stop a stage from leaving a link or a set-user-id file where an out should be; DVC would
+follow the one and keep the other. So outs are looked at here, after the stage's last process is gone, and
+copied: links, modes, owners and extended attributes stay behind. Both sides are walked by open folders: no
+name is looked up twice, none through a link.
 """
 
 from __future__ import annotations
@@ -30,9 +32,11 @@ MOST_BYTES = 1 << 40
 
 
 def publish(staging: Path, outs: Sequence[str], workspace: Path, *, most: int = MOST_BYTES) -> None:
-    """Replace each declared out in the workspace by what the stage left in `staging`, which is empty afterwards.
+    """Replace each declared out in the workspace by what the stage left in `staging`, which is empty
+    afterwards.
 
-    All outs are checked and copied before the first one is replaced, so a refused out leaves the workspace as it was.
+    All outs are checked and copied before the first one is replaced, so a refused out leaves the workspace as
+    it was.
 
     Args:
         staging: where the stage wrote.
@@ -64,7 +68,10 @@ def publish(staging: Path, outs: Sequence[str], workspace: Path, *, most: int = 
 
 
 def _check(top: int, out: str) -> int:
-    """Bytes of an out, all of which is plain files with one name each. Whatever modes the stage has set are opened up."""
+    """Bytes of an out, all of which is plain files with one name each.
+
+    Whatever modes the stage has set are opened up.
+    """
     if any(part in ("", ".", "..") for part in out.split("/")):
         raise BoundaryError(f"out '{out}' is not inside the workspace: name a path below it in dvc.yaml")
     try:
@@ -105,7 +112,8 @@ def _check_size(sizes: dict[str, int], most: int, workspace: Path) -> None:
     for out, size in sizes.items():
         if sum(sizes.values()) > min(most, shutil.disk_usage(workspace).free) and size == max(sizes.values()):
             raise BoundaryError(
-                f"out '{out}' was not published: with {size} bytes it is too large; see boundary.file_size and the disk"
+                f"out '{out}' was not published: with {size} bytes it is too large; see boundary.file_size "
+                "and the disk"
             )
 
 
@@ -157,7 +165,10 @@ def _holes(file: int) -> int:
 
 
 def _replace(folder: int, new: str, target: str) -> None:
-    """In one step: whoever looks sees the old out or the new one. The old one goes with its temporary folder."""
+    """In one step: whoever looks sees the old out or the new one.
+
+    The old one goes with its temporary folder.
+    """
     try:
         os.stat(target, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -174,7 +185,9 @@ def _replace(folder: int, new: str, target: str) -> None:
 
 
 def remove(name: str | Path, folder: int | None = None) -> None:
-    """Remove a file or a folder with all that is in it, however deep, whatever its modes; nothing is followed."""
+    """Remove a file or a folder with all that is in it, however deep, whatever its modes; nothing is
+    followed.
+    """
     try:
         if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             os.unlink(name, dir_fd=folder)
@@ -188,7 +201,10 @@ def remove(name: str | Path, folder: int | None = None) -> None:
 
 
 def empty(folder: int) -> None:
-    """Remove what is in an open folder. Folders in folders are brought up and emptied in turn, so that depth does not matter."""
+    """Remove what is in an open folder.
+
+    Folders in folders are brought up and emptied in turn, so that depth does not matter.
+    """
     number = 0
     with opened(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)) as top:
         while names := os.listdir(top):

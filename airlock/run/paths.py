@@ -1,7 +1,8 @@
-"""Paths of the workspace, opened once: below its top folder, without following a link, and held until the stage has ended.
+"""Paths of the workspace, opened once: below its top folder, without following a link, and held until the
+stage has ended.
 
-Whoever may change files of the workspace may also change them between two looks. So the runner looks once: what it opened is
-what is hashed into the receipt, what the wall mounts, and where outs are put.
+Whoever may change files of the workspace may also change them between two looks. So the runner looks once:
+what it opened is what is hashed into the receipt, what the wall mounts, and where outs are put.
 """
 
 from __future__ import annotations
@@ -145,7 +146,9 @@ def _unhashed(descriptor: int, name: str) -> Iterator[str]:
         for entry in entries(descriptor, name):
             bare = COMPILED not in entry.name.split("/") and entry.last.endswith(COMPILED_ENDINGS)
             if bare and name.split("/")[0] in CODE:
-                raise BoundaryError(f"'{name}/{entry.name}' is compiled code, which nobody can review: remove it")
+                raise BoundaryError(
+                    f"'{name}/{entry.name}' is compiled code, which nobody can review: remove it"
+                )
             if (
                 entry.last == COMPILED
                 and stat.S_ISDIR(entry.status.st_mode)
@@ -195,7 +198,8 @@ def _file_hashes(folder: int, name: str, what: str) -> dict[str, str]:
 
 @contextmanager
 def folder_of(workspace: Path, name: str) -> Iterator[tuple[int, str]]:
-    """The folder that `name` stands in, opened without links and made where it is missing; and the last part of the name.
+    """The folder that `name` stands in, opened without links and made where it is missing; and the last part
+    of the name.
 
     Raises:
         BoundaryError: a link, or a file, stands in the way.

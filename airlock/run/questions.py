@@ -1,7 +1,8 @@
-"""Questions to the code of the stages: asked behind the wall, without a dep, a key or the ledger; answered in JSON.
+"""Questions to the code of the stages: asked behind the wall, without a dep, a key or the ledger; answered in
+JSON.
 
-What an analyst can edit never runs beside the keys. So the price of a release is computed in a sandbox of its own, and what
-comes back is checked here, field by field, before the broker believes any of it.
+What an analyst can edit never runs beside the keys. So the price of a release is computed in a sandbox of its
+own, and what comes back is checked here, field by field, before the broker believes any of it.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ def ask(
 
 @dataclass(frozen=True)
 class Pricing:
-    """One question: what would these stages release, with these parameters, of records with these public facts?"""
+    """One question: what would these stages release, with these parameters, of records with these public
+    facts?
+    """
 
     stages: tuple[str, ...]
     params: Params

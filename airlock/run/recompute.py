@@ -1,7 +1,8 @@
-"""Make committed releases again from the sealed records, to compare their bytes: no ledger is opened and nothing is published.
+"""Make committed releases again from the sealed records, to compare their bytes: no ledger is opened and
+nothing is published.
 
-This is safe to do as often as one likes. The noise of a release comes from a key, its id and the exact sum, so the same records
-give the same bytes, and what is made here is thrown away after it was compared.
+This is safe to do as often as one likes. The noise of a release comes from a key, its id and the exact sum,
+so the same records give the same bytes, and what is made here is thrown away after it was compared.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ Same = Callable[[str, str], bool]
 
 
 def recompute(asked: Request, ids: Mapping[str, str], same: Same) -> dict[str, bool]:
-    """Make releases of a release stage once more, in a workspace that holds its sealed records and its upstream.
+    """Make releases of a release stage once more, in a workspace that holds its sealed records and its
+    upstream.
 
     Args:
         asked: the stage.
@@ -32,7 +34,8 @@ def recompute(asked: Request, ids: Mapping[str, str], same: Same) -> dict[str, b
     keyring, (facts, generation) = Keyring.load(asked.project), orders.read_facts(asked.workspace)
     found = dict.fromkeys(ids, False)
     sealed = seal_keys(keyring, facts, generation)
-    # Noise comes from the generation that was newest when the release was made, which only its bytes remember.
+    # Noise comes from the generation that was newest when the release was made, which only its bytes
+    # remember.
     for newest in range(keyring.generation, 0, -1):
         then = replace(keyring, masters=keyring.masters[:newest])
         missing = {out: one for out, one in ids.items() if not found[out]}

@@ -1,8 +1,10 @@
-"""Three books that must agree before anything is spent: the ledger, the signed receipts, and the archive of releases.
+"""Three books that must agree before anything is spent: the ledger, the signed receipts, and the archive of
+releases.
 
-A ledger that was put back from a backup is right by itself, and would spend again what it has forgotten. But every signed receipt (in the
-workspace, in its last commit, in AIRLOCK_HOME) holds the head of its time, the archive holds every release that was made, and a witness
-file outside AIRLOCK_HOME (AIRLOCK_WITNESS) keeps every head for those who name one. What one of them knows, the ledger must know.
+A ledger that was put back from a backup is right by itself, and would spend again what it has forgotten. But
+every signed receipt (in the workspace, in its last commit, in AIRLOCK_HOME) holds the head of its time, the
+archive holds every release that was made, and a witness file outside AIRLOCK_HOME (AIRLOCK_WITNESS) keeps
+every head for those who name one. What one of them knows, the ledger must know.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ HINT = "run `airlock budget verify`, then `airlock budget recover`, which charge
 
 @dataclass(frozen=True)
 class Witnesses:
-    """What bears witness to the ledgers: signed heads by whether the ledger is scratch, receipts, and archived releases."""
+    """What bears witness to the ledgers: signed heads by whether the ledger is scratch, receipts, and
+    archived releases.
+    """
 
     heads: Mapping[bool, list[tuple[int, str]]]
     receipts: tuple[Receipt, ...]
@@ -83,7 +87,8 @@ def problems(project: Project, workspace: Path, *, needed: Iterable[bool] = ()) 
 
 
 def require(project: Project, workspace: Path) -> None:
-    """Refuse to spend from books that do not agree. Half copies that killed runs left in the archive are swept on the way.
+    """Refuse to spend from books that do not agree. Half copies that killed runs left in the archive are
+    swept on the way.
 
     Raises:
         LedgerError: with the first disagreement and the way out.
@@ -122,7 +127,9 @@ def note(project: Project, ledger: Ledger) -> None:
 
 
 def witness(project: Project) -> Path | None:
-    """The file named by AIRLOCK_WITNESS: on another disk, append-only (chattr +a), or in a folder that is backed up apart."""
+    """The file named by AIRLOCK_WITNESS: on another disk, append-only (chattr +a), or in a folder that is
+    backed up apart.
+    """
     name = os.environ.get("AIRLOCK_WITNESS")
     if not name:
         return None
@@ -137,14 +144,16 @@ def witness(project: Project) -> Path | None:
 def recover(
     project: Project, workspace: Path, *, who: str, why: str, population: str | None = None
 ) -> tuple[list[str], list[str]]:
-    """Charge again what archive and receipts know and the ledgers have forgotten, and accept that heads are gone.
+    """Charge again what archive and receipts know and the ledgers have forgotten, and accept that heads are
+    gone.
 
     Args:
         who, why: kept in the ledger.
         population: whose the releases are that only a receipt remembers.
 
     Returns:
-        The ids that were charged, and those of which too little is known to charge them; then no head is accepted.
+        The ids that were charged, and those of which too little is known to charge them; then no head is
+        accepted.
     """
     seen, charged = gather(project, workspace), []
     found, unclear = _forgotten(project, workspace, seen, population)

@@ -1,4 +1,6 @@
-"""What a stage says, taken down to what may be believed and shown: bounded in length, checked in form, without control characters."""
+"""What a stage says, taken down to what may be believed and shown: bounded in length, checked in form,
+without control characters.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ def printable(text: str, longest: int = _LONGEST_TEXT) -> str:
 
 
 def lines(descriptor: int, most: int) -> Iterator[bytes]:
-    """Lines from a pipe until its end. Those that are too long, and all after `most` bytes, are read and forgotten."""
+    """Lines from a pipe until its end.
+
+    Those that are too long, and all after `most` bytes, are read and forgotten.
+    """
     told = 0
     with os.fdopen(descriptor, "rb") as pipe:
         while line := pipe.readline(LONGEST_LINE):
@@ -56,7 +61,9 @@ def event(line: bytes) -> dict[str, Any] | None:
 
 
 def pass_on(descriptor: int, write: Callable[[bytes], object], most: int) -> None:
-    """Pass on what a stage prints, as text that no terminal obeys, until its end; after `most` bytes it is read and forgotten."""
+    """Pass on what a stage prints, as text that no terminal obeys, until its end; after `most` bytes it is
+    read and forgotten.
+    """
     decoder, told = codecs.getincrementaldecoder("utf-8")(errors="replace"), 0
     with os.fdopen(descriptor, "rb", buffering=0) as pipe:
         while block := pipe.read(_CHUNK):

@@ -1,7 +1,9 @@
-"""`airlock run STAGE`: the broker outside the sandbox, and the only one that touches keys, ledger and network.
+"""`airlock run STAGE`: the broker outside the sandbox, and the only one that touches keys, ledger and
+network.
 
-Order of events: check parameters and taint -> open and hash the deps -> price and reserve -> derive the keys that this one
-stage needs -> confine and run -> check, archive and commit releases -> publish the declared outs -> sign the receipt.
+Order of events: check parameters and taint -> open and hash the deps -> price and reserve -> derive the keys
+that this one stage needs -> confine and run -> check, archive and commit releases -> publish the declared
+outs -> sign the receipt.
 """
 
 from __future__ import annotations
@@ -128,7 +130,8 @@ def request(
         listen: told of progress.
         home: keys, ledger and log; those of the workspace's project otherwise.
         code: what runs behind the wall; the workspace's own otherwise.
-        boundary: the wall, for somebody who does not leave it to the workspace's params.yaml (`airlock verify`).
+        boundary: the wall, for somebody who does not leave it to the workspace's params.yaml (`airlock
+            verify`).
 
     Raises:
         BoundaryError: the pipeline is not sound, or the wall cannot be raised here.
@@ -157,7 +160,9 @@ def request(
 def run_stage(
     name: str, *, workspace: Path, listen: Callable[[Mapping[str, Any]], None] = lambda event: None
 ) -> Path:
-    """Run one stage behind the wall and return its receipt's path; see the module's first lines for the order of events."""
+    """Run one stage behind the wall and return its receipt's path; see the module's first lines for the order
+    of events.
+    """
     asked = request(name, workspace=workspace, listen=listen)
     sign = signer(asked.project)
     receipts.pin(asked.workspace, sign.public_key, owner=asked.zone != "open")
@@ -256,7 +261,9 @@ def make_releases(
 
 
 def _cluster(params: Params, home: Project) -> Cluster | None:
-    """The one connection that a release stage can be granted; a bad address is told before anything is reserved."""
+    """The one connection that a release stage can be granted; a bad address is told before anything is
+    reserved.
+    """
     if params.release.engine == "local":
         return None
     from airlock.run.dask_broker import Cluster
@@ -292,7 +299,9 @@ def confined(
     facts: Mapping[str, Any] | None = None,
     connection: Cluster | None = None,
 ) -> Outcome:
-    """Run the stage's code behind the wall: it sees what is held, the raw files if it is given any, and its own folders."""
+    """Run the stage's code behind the wall: it sees what is held, the raw files if it is given any, and its
+    own folders.
+    """
     for out in asked.stage.outs:
         (desk.staging / out).parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -343,9 +352,11 @@ def _hold_raw(raw: Mapping[str, Path], stack: ExitStack) -> dict[str, Held]:
 
 
 def checkpoint(asked: Request, progress: str = "") -> Path | None:
-    """A folder that outlives a killed run, for stages that can go on where they stopped; gone after one that ends well.
+    """A folder that outlives a killed run, for stages that can go on where they stopped; gone after one that
+    ends well.
 
-    It lies in AIRLOCK_HOME, by workspace and by what is being made: another clone is at another point of another release.
+    It lies in AIRLOCK_HOME, by workspace and by what is being made: another clone is at another point of
+    another release.
     """
     if asked.zone == "sensitive":
         return None
@@ -377,8 +388,8 @@ def guarded(home: Project) -> tuple[Path, ...]:
 def open_desk(asked: Request) -> Iterator[Desk]:
     """Open and hash what the stage may read; staging for the outs and a private TMPDIR, both gone afterwards.
 
-    What a release stage stages is small and goes to tmpfs. A sensitive stage stages ciphertext, as large as the data: it goes
-    to AIRLOCK_HOME, so that memory does not grow with the number of records.
+    What a release stage stages is small and goes to tmpfs. A sensitive stage stages ciphertext, as large as
+    the data: it goes to AIRLOCK_HOME, so that memory does not grow with the number of records.
     """
     memory, home = memory_folder(), asked.project.folder
     for folder in (memory, home):
@@ -410,7 +421,9 @@ def _check_unchanged(asked: Request, held: Held) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what runs left behind that were killed outright: their process is gone, and nobody else reads it."""
+    """Remove what runs left behind that were killed outright: their process is gone, and nobody else reads
+    it.
+    """
     for path in folder.glob("airlock-*-*"):
         number = path.name.split("-")[1]
         if number.isdigit() and not Path("/proc", number).exists() and path.lstat().st_uid == os.geteuid():

@@ -1,4 +1,6 @@
-"""What this machine can enforce, and what else matters for keeping records in: the facts behind `airlock doctor`."""
+"""What this machine can enforce, and what else matters for keeping records in: the facts behind `airlock
+doctor`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from airlock.wall.layers import ALL, LEFT_OPEN, MEANING, MINIMUM, Layer, probe
 from airlock.wall.recorder import record
 from airlock.wall.sandbox import trial
 
-_PACKAGES = ("airlock", "dvc", "torch", "pyarrow", "numpy")
+_PACKAGES = ("airlock-pipeline", "dvc", "torch", "pyarrow", "numpy")
 _SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -104,7 +106,10 @@ def _identity(offered: frozenset[Layer]) -> Finding:
 
 def _limits() -> Finding:
     pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    answer = f"by the kernel for each process (rlimits), by the runner for output and time; memory here: {pages:.1f} GiB"
+    answer = (
+        "by the kernel for each process (rlimits), by the runner for output and time; memory here: "
+        f"{pages:.1f} GiB"
+    )
     return Finding("limits", True, f"{answer}; set them in params.yaml, boundary")
 
 
@@ -140,7 +145,8 @@ def _core_dumps() -> Finding:
     return Finding(
         "core dumps",
         True,
-        f"off for stages and for every process with a key (this machine's pattern: {''.join(_lines('/proc/sys/kernel/core_pattern')) or 'unknown'})",
+        "off for stages and for every process with a key (this machine's pattern: "
+        f"{''.join(_lines('/proc/sys/kernel/core_pattern')) or 'unknown'})",
     )
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 OPEN = "open"
 
-# What carries records, below site-packages: the whole package where data sets are what it is for, otherwise the folder. scikit-learn
-# ships WDBC, the default data set, which is the reason for all this. Names of packages that are not installed here are from their
-# documentation; for those that are, `unlisted_records` looks at every file, `airlock doctor` and a test tell what it finds.
+# What carries records, below site-packages: the whole package where data sets are what it is for, otherwise
+# the folder. scikit-learn ships WDBC, the default data set, which is the reason for all this. Names of
+# packages that are not installed here are from their documentation; for those that are, `unlisted_records`
+# looks at every file, `airlock doctor` and a test tell what it finds.
 CARRIERS = (
     "bokeh/sampledata",
     "lifelines/datasets",
@@ -33,7 +34,8 @@ CARRIERS = (
     "torchvision/datasets",
     "vega_datasets",
 )
-# Looked at and found to be no records: numbers that test arithmetic, tables of constants, graphs, time zones, translations.
+# Looked at and found to be no records: numbers that test arithmetic, tables of constants, graphs, time zones,
+# translations.
 REVIEWED = ("dateutil", "hydra/test_utils", "joblib/test", "networkx", "numpy", "scipy", "tornado/test")
 _RECORDS = (
     ".arff",
@@ -70,7 +72,8 @@ _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "OMP_NUM_THREADS"
 
 @dataclass(frozen=True)
 class Held:
-    """A path that is open already. What is mounted, granted and hashed is this very thing, whatever its name leads to later.
+    """A path that is open already. What is mounted, granted and hashed is this very thing, whatever its name
+    leads to later.
 
     Attributes:
         path: its real path on the machine, without a link on the way.
@@ -161,7 +164,8 @@ def granted_to_all(path: Path) -> Path | None:
 def cover(folder: str, hidden: Iterable[str]) -> list[tuple[str, bool]]:
     """The fewest paths that together hold all of `folder` but the hidden ones, and whether each is a folder.
 
-    Links are left out: they may lead to what is hidden. Paths are text here because thousands are looked at on every run.
+    Links are left out: they may lead to what is hidden. Paths are text here because thousands are looked at
+    on every run.
     """
     if folder in hidden:
         return []

@@ -1,6 +1,7 @@
 """The kernel by ctypes: system calls that Python does not offer, each an OSError when it fails.
 
-Imported by the launcher inside the sandbox, so it needs nothing but `os`, `sys` and `ctypes` (start-up time counts there).
+Imported by the launcher inside the sandbox, so it needs nothing but `os`, `sys` and `ctypes` (start-up time
+counts there).
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def syscall(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | N
 
 
 def open_beneath(folder: int, path: str, flags: int = os.O_PATH) -> int:
-    """Open what stands below `folder` under this name: no link is followed on the way, and `..` leads nowhere.
+    """Open what stands below `folder` under this name: no link is followed on the way, and `..` leads
+    nowhere.
 
     Raises:
         OSError: ELOOP where a link stands on the way or at its end.

@@ -1,6 +1,8 @@
-"""Landlock: which files a process may open, decided by the kernel, for this process and all its children, for ever.
+"""Landlock: which files a process may open, decided by the kernel, for this process and all its children, for
+ever.
 
-Rules name inodes, not paths, and hold for everything below; nothing can be taken out again (see `grants.cover`).
+Rules name inodes, not paths, and hold for everything below; nothing can be taken out again (see
+`grants.cover`).
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ def on_file(access: int) -> int:
 
 
 def _allow(ruleset: int, path: str, access: int, folder: int) -> None:
-    """A path below an open folder is looked up from there, without links; the empty one is what is open itself."""
+    """A path below an open folder is looked up from there, without links; the empty one is what is open
+    itself.
+    """
     if folder < 0:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     else:

@@ -1,13 +1,15 @@
-"""The small program between the runner and a stage: raises the walls, tries them, starts the stage, and sees that nothing outlives it.
+"""The small program between the runner and a stage: raises the walls, tries them, starts the stage, and sees
+that nothing outlives it.
 
-It is started afresh (`python -I -S`, 13 ms) and not forked from the runner: a fork would carry the master key into the
-sandbox (the first process of the new pid namespace never execs) and the locks of the runner's threads with it.
+It is started afresh (`python -I -S`, 13 ms) and not forked from the runner: a fork would carry the master key
+into the sandbox (the first process of the new pid namespace never execs) and the locks of the runner's
+threads with it.
 
     runner -> launcher -> first process of the namespace -> stage
               (outside)   (inside, confined like the stage, reaps)
 
-The launcher waits for whichever comes first: the end of the stage, or the end of its stdin, which the runner holds open as
-long as it lives. Imports are few because each costs start-up time.
+The launcher waits for whichever comes first: the end of the stage, or the end of its stdin, which the runner
+holds open as long as it lives. Imports are few because each costs start-up time.
 """
 
 from __future__ import annotations
@@ -206,7 +208,9 @@ def _start(plan: Plan) -> NoReturn:
 
 
 def _try_walls(plan: Plan) -> None:
-    """Attack each wall once from the inside: what is reported as in force has been seen to hold in this very run."""
+    """Attack each wall once from the inside: what is reported as in force has been seen to hold in this very
+    run.
+    """
     layers = plan["layers"]
     if plan["canary"] and _can_open(plan["canary"]):
         raise OSError(0, HOLE + "the canary could be read")

@@ -1,4 +1,6 @@
-"""The five layers of the wall: which this machine offers, which a stage gets, and what a missing one leaves open."""
+"""The five layers of the wall: which this machine offers, which a stage gets, and what a missing one leaves
+open.
+"""
 
 from __future__ import annotations
 
@@ -38,18 +40,23 @@ MEANING: dict[Layer, str] = {
 }
 
 LEFT_OPEN: dict[Layer, str] = {
-    Layer.ROOT: "Names, sizes and times of files outside the grants can be seen, though none can be opened or changed. DataLoader "
+    Layer.ROOT: "Names, sizes and times of files outside the grants can be seen, though none can be opened "
+    "or changed. DataLoader "
     "workers cannot run, because the sockets they need would reach the machine's services.",
-    Layer.NAMESPACES: "A stage can learn which process numbers are in use and, before Linux 6.12, send signals to the user's other "
+    Layer.NAMESPACES: "A stage can learn which process numbers are in use and, before Linux 6.12, send "
+    "signals to the user's other "
     "processes; what it leaves running is ended by the launcher, not by the kernel.",
     Layer.LANDLOCK: "A file that the new root shows by mistake can be read and changed.",
     Layer.CAPABILITIES: "A stage run by root keeps root's powers: mounts, devices, other users' files.",
-    Layer.SECCOMP: "Rarely used system calls reach the kernel, and with them its bugs; sockets of unusual families can be made.",
+    Layer.SECCOMP: "Rarely used system calls reach the kernel, and with them its bugs; sockets of unusual "
+    "families can be made.",
 }
 
 
 def probe() -> dict[Layer, str]:
-    """What this machine offers, tried for real in a child process: empty if it does, otherwise why not and what to do about it."""
+    """What this machine offers, tried for real in a child process: empty if it does, otherwise why not and
+    what to do about it.
+    """
     return dict(_probe())
 
 
@@ -164,7 +171,8 @@ def _try(action: Callable[[], object]) -> str:
     child = os.fork()
     if child == 0:
         try:
-            # A process that holds keys is hidden from its own user (see secrecy.py), who then may not set up a namespace for it.
+            # A process that holds keys is hidden from its own user (see secrecy.py), who then may not set up
+            # a namespace for it.
             kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
             action()
             os._exit(0)

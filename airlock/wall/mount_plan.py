@@ -1,4 +1,6 @@
-"""From grants to the launcher's plan: real paths, mounts, links and Landlock rules, all checked to exist before anything starts."""
+"""From grants to the launcher's plan: real paths, mounts, links and Landlock rules, all checked to exist
+before anything starts.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ _DEVICES = {
     "/dev/urandom": landlock.READ_FILE,
 }
 _DEVICES["/dev/random"] = landlock.READ_FILE
-# Without a pid namespace the machine's /proc tells about all its processes: only these, and the stage's own folder.
+# Without a pid namespace the machine's /proc tells about all its processes: only these, and the stage's own
+# folder.
 _PROC = (
     "/proc/cpuinfo",
     "/proc/meminfo",
@@ -58,7 +61,8 @@ def draw(
     """Resolve everything.
 
     Raises:
-        BoundaryError: naming the first granted path that does not exist. A missing path never just drops a rule.
+        BoundaryError: naming the first granted path that does not exist. A missing path never just drops a
+            rule.
     """
     links: dict[str, str] = {}
     real = replace(
@@ -96,7 +100,8 @@ def _follow(path: Path, links: dict[str, str]) -> Path:
         path = Path(os.path.normpath(link.parent / links[str(link)] / path.relative_to(link)))
     if not path.is_absolute() or not path.exists():
         raise BoundaryError(
-            f"'{path}' is granted to the stage but does not exist: declare it correctly in dvc.yaml or run `dvc repro`"
+            f"'{path}' is granted to the stage but does not "
+            "exist: declare it correctly in dvc.yaml or run `dvc repro`"
         )
     return path
 
@@ -108,7 +113,9 @@ def _tops(paths: Iterable[Path]) -> list[Path]:
 
 
 def _mounts(grants: Grants, *, new_root: bool) -> list[Mount]:
-    """Parents before children; what a granted parent already shows is not mounted again, but for what is held."""
+    """Parents before children; what a granted parent already shows is not mounted again, but for what is
+    held.
+    """
     found = [_mount(path, READ_ONLY | NO_DEVICES) for path in _tops((*grants.read, *grants.execute))]
     found += [_mount(path, NO_DEVICES) for path in grants.write]
     found += [_mount(path, 0) for path in grants.devices]
@@ -139,7 +146,8 @@ def _is_folder(one: Held) -> bool:
 
 
 def _rules(grants: Grants, layers: frozenset[Layer], *, scratch: Path, cwd: Path) -> list[Rule]:
-    # In a new root an empty folder lies over each hidden one; only without it must the rules leave them out one by one.
+    # In a new root an empty folder lies over each hidden one; only without it must the rules leave them out
+    # one by one.
     new_root = Layer.ROOT in layers
     hidden = [] if new_root else [str(path) for path in grants.hidden]
     rules = [*_below(grants.read, hidden, landlock.READ), *_below(grants.execute, hidden, landlock.RUN)]

@@ -1,6 +1,7 @@
 """New namespaces and a new root: a stage sees its grants, a private /proc, a few devices, and nothing else.
 
-Runs in the launcher. Every source is cloned before anything is mounted, so no mount can hide or replace what comes later.
+Runs in the launcher. Every source is cloned before anything is mounted, so no mount can hide or replace what
+comes later.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def separate() -> None:
 
 
 def hide_host(plan: Plan) -> None:
-    """Without a new root: a fresh /proc, and a /dev/shm with nothing but the grants in it, over the machine's own."""
+    """Without a new root: a fresh /proc, and a /dev/shm with nothing but the grants in it, over the machine's
+    own.
+    """
     kernel.mount("none", "/", "", _PRIVATE)
     kept = [mount for mount in plan["mounts"] if mount["place"].startswith(SHARED_MEMORY + "/")]
     trees = [_source(mount) for mount in kept]
@@ -67,7 +70,8 @@ def new_root(plan: Plan, maps: dict[tuple[int, int], int]) -> int:
         maps: from `owner_maps`.
 
     Returns:
-        The user number that the stage is to take, whose files those of the mounts now seem to be; 0 to keep this one.
+        The user number that the stage is to take, whose files those of the mounts now seem to be; 0 to keep
+        this one.
     """
     kernel.mount("none", "/", "", _PRIVATE)
     trees = [_source(mount) for mount in plan["mounts"]]
@@ -97,7 +101,8 @@ def new_root(plan: Plan, maps: dict[tuple[int, int], int]) -> int:
 
 
 def owner_maps(plan: Plan) -> dict[tuple[int, int], int]:
-    """For every owner of a mount, a user namespace that maps its numbers to the stage's: it is only ever used as a table.
+    """For every owner of a mount, a user namespace that maps its numbers to the stage's: it is only ever used
+    as a table.
 
     To be made before `separate`: /proc must still be that of this process. Empty where it cannot be done.
     """
@@ -136,7 +141,8 @@ def _map(owner: tuple[int, int], identity: int) -> int:
 
 
 def _give(trees: list[int], plan: Plan, maps: dict[tuple[int, int], int]) -> int:
-    """Show the owners' files as those of the stage's own user, by mounts that map numbers: nothing changes on the disk.
+    """Show the owners' files as those of the stage's own user, by mounts that map numbers: nothing changes on
+    the disk.
 
     Only if it works for all that is held (deps and outs); of the rest, what everyone may read stays readable.
     """
@@ -184,8 +190,9 @@ def _hide(folders: list[str]) -> None:
 def _source(mount: Mount) -> int:
     """A copy of the mount at `source`; where it is held, of what is held.
 
-    A descriptor from outside belongs to a mount outside, which cannot be copied from in here. So the name is looked up again,
-    without links, and must lead to what is held, which cannot go away meanwhile: there is no moment to swap it in.
+    A descriptor from outside belongs to a mount outside, which cannot be copied from in here. So the name is
+    looked up again, without links, and must lead to what is held, which cannot go away meanwhile: there is no
+    moment to swap it in.
     """
     if mount["descriptor"] < 0:
         return _clone(mount["source"])
@@ -226,7 +233,8 @@ def _set_attributes(folder: int, path: str, attributes: int, flags: int = 0) -> 
 
 
 def _mount_proc(place: str, *, writable: bool) -> None:
-    """A fresh procfs. Where it must be writable (CUDA names its threads there), only the processes' own folders are: whoever
+    """A fresh procfs. Where it must be writable (CUDA names its threads there), only the processes' own
+    folders are: whoever
     is uid 0 could otherwise set the machine's core_pattern without any capability."""
     kernel.mount("proc", place, "proc", NO_SETUID | NO_DEVICES | NO_EXECUTE | (0 if writable else READ_ONLY))
     if writable:
@@ -244,7 +252,9 @@ def _make_parent(path: str) -> None:
 
 
 def _make_place(path: str, folder: bool) -> None:
-    """A mount point. Below an earlier mount it exists already, so nothing is ever created on the machine's own disk."""
+    """A mount point. Below an earlier mount it exists already, so nothing is ever created on the machine's
+    own disk.
+    """
     if os.path.lexists(path):
         return
     if folder:

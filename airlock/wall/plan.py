@@ -1,4 +1,5 @@
-"""What the launcher is told, in types. The launcher imports this for the type checker only: at run time a plan is plain values.
+"""What the launcher is told, in types. The launcher imports this for the type checker only: at run time a
+plan is plain values.
 
 `marshal` carries it through a pipe, so it holds nothing but dicts, lists, tuples, strings, numbers and bytes.
 """
@@ -8,7 +9,8 @@ from __future__ import annotations
 from typing import TypedDict
 
 Rule = tuple[str, int, int]
-"""A Landlock rule: path, access, and the descriptor that the path is relative to (NOWHERE: an absolute path)."""
+"""A Landlock rule: path, access, and the descriptor that the path is relative to (NOWHERE: an absolute path).
+"""
 NOWHERE = -1
 
 
@@ -20,7 +22,8 @@ class Mount(TypedDict):
         place: its path inside.
         folder: whether it is one.
         attributes: of the mount (read-only, no devices).
-        descriptor: what was opened earlier and must still be what `source` leads to; NOWHERE where nothing was.
+        descriptor: what was opened earlier and must still be what `source` leads to; NOWHERE where nothing
+            was.
     """
 
     source: str

@@ -1,11 +1,13 @@
 """What a stage read, as the kernel saw it, from outside the sandbox.
 
-As root: fanotify on the sandbox's own mounts. Nobody else has those mounts, so every open is the stage's, and there is no other
+As root: fanotify on the sandbox's own mounts. Nobody else has those mounts, so every open is the stage's, and
+there is no other
 way in: nothing can be missed.
 
-Otherwise: inotify on the watched files themselves. It needs no privilege, and unlike strace or seccomp notifications it
-cannot be deceived by a path that changes while it is being looked at. It does not tell who opened a file, so an open of
-something that was not even granted makes the answer unknown, never "no" and never a false "yes".
+Otherwise: inotify on the watched files themselves. It needs no privilege, and unlike strace or seccomp
+notifications it cannot be deceived by a path that changes while it is being looked at. It does not tell who
+opened a file, so an open of something that was not even granted makes the answer unknown, never "no" and
+never a false "yes".
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from airlock.wall.layers import Layer
 
 _BUFFER = (
     1 << 12
-)  # at most 170 events of fanotify at once: each opens a file here, and must not run into the limit of open files
+    # at most 170 events of fanotify at once: each opens a file here, and must not run into the limit of open
+    # files
+)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -54,7 +58,10 @@ class Recorder(Protocol):
 def record(
     watch: Sequence[Path], grants: Grants, layers: frozenset[Layer], guarded: Sequence[Path] = ()
 ) -> Recorder:
-    """The best recorder on offer here. `guarded` is what others open too: it counts where the stage could open it."""
+    """The best recorder on offer here.
+
+    `guarded` is what others open too: it counts where the stage could open it.
+    """
     try:
         if Layer.ROOT in layers:
             return Fanotify([*watch, *guarded])

@@ -1,4 +1,6 @@
-"""Run one program behind the wall: `run` starts the launcher, watches, and tells how it ended and what was read."""
+"""Run one program behind the wall: `run` starts the launcher, watches, and tells how it ended and what was
+read.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ _LAUNCH = (
 )
 _CODE = Path(__file__).resolve().parents[2]
 _PATIENCE = 10.0  # seconds
-_FIRST_USER = 0x7A000000  # far above what systems give out, and below 2^31, which some programs take for the last number
+# far above what systems give out, and below 2^31, which some programs take for the last number
+_FIRST_USER = 0x7A000000
 _INTERVAL = 200  # milliseconds
 
 
@@ -84,7 +87,8 @@ def run(
         cwd: working folder.
         scratch: its private, empty TMPDIR and HOME.
         watch: files and folders whose opening is to be recorded.
-        guarded: those of which only opens by the program count, because others open them all the time (keys, ledger).
+        guarded: those of which only opens by the program count, because others open them all the time (keys,
+            ledger).
         limits: on memory, processes and files.
         timeout: seconds until it is ended by force.
         on_start: called with the process id of the launcher once the program runs behind the wall.
@@ -186,7 +190,9 @@ def _plan(
 
 
 def _identity(layers: frozenset[Layer]) -> int:
-    """A user number that owns nothing and that no other run has: for root only, and where the paths can be shown to it."""
+    """A user number that owns nothing and that no other run has: for root only, and where the paths can be
+    shown to it.
+    """
     whole = {Layer.ROOT, Layer.CAPABILITIES} <= layers
     return _FIRST_USER + os.getpid() if os.geteuid() == 0 and whole else 0
 
@@ -270,7 +276,9 @@ def _read_all(descriptor: int) -> bytes:
 
 
 def _check_report(report: bytes) -> int:
-    """The launcher says as whom it is about to start the program, or what went wrong; a silent end is no start."""
+    """The launcher says as whom it is about to start the program, or what went wrong; a silent end is no
+    start.
+    """
     started, separator, rest = report.partition(b";")
     if separator and not rest and started.startswith(STARTED):
         return int(started.removeprefix(STARTED))
@@ -278,7 +286,8 @@ def _check_report(report: bytes) -> int:
     problem = report.decode(errors="replace") or "the launcher ended without a word"
     if problem.startswith(HOLE):
         raise BoundaryError(
-            f"the wall has a hole, {problem.removeprefix(HOLE)}: the stage was not started; see `airlock doctor`"
+            f"the wall has a hole, {problem.removeprefix(HOLE)}: the stage "
+            "was not started; see `airlock doctor`"
         )
     raise BoundaryError(f"the sandbox could not be set up, {problem}: run `airlock doctor`")
 

@@ -1,7 +1,7 @@
 """The seccomp filter: system calls that no stage needs and that lead around the other layers.
 
-A deny list in classic BPF, written by hand: the first match answers. Calls of another architecture, of the x32 table and
-those younger than this file are refused without looking at them.
+A deny list in classic BPF, written by hand: the first match answers. Calls of another architecture, of the
+x32 table and those younger than this file are refused without looking at them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ NUMBERS: dict[str, dict[str, int]] = {
 _YOUNGEST = 469  # file_setattr, Linux 6.17
 
 _BY_ARGUMENT = frozenset({"socket", "socketpair", "clone", "clone3", "ioctl"})
-# Landlock does not cover these: they change or watch a file that cannot be opened. Out of reach in a new root.
+# Landlock does not cover these: they change or watch a file that cannot be opened. Out of reach in a new
+# root.
 OUTSIDE_A_ROOT = frozenset({
     "chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "utime", "utimes", "futimesat", "utimensat", "setxattr", "lsetxattr",
     "setxattrat", "removexattr", "lremovexattr", "removexattrat", "file_setattr", "inotify_init", "inotify_init1",
@@ -59,7 +60,8 @@ OUTSIDE_A_ROOT = frozenset({
 
 AUDIT_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32 = 0x40000000
-_NEW_NAMESPACES = 0x7E020000  # CLONE_NEW* of clone(2): user, pid, net, ipc, uts, cgroup, mount; a time namespace needs clone3
+# CLONE_NEW* of clone(2): user, pid, net, ipc, uts, cgroup, mount; a time namespace needs clone3
+_NEW_NAMESPACES = 0x7E020000
 _TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _AF_UNIX = 1
 
@@ -74,8 +76,9 @@ def build(architecture: str, *, new_root: bool) -> bytes:
 
     Args:
         architecture: as uname tells it.
-        new_root: whether the stage sees only its own root. There sockets of AF_UNIX reach nothing but the stage itself (DataLoader
-            workers need them); without one they would reach any service on the machine.
+        new_root: whether the stage sees only its own root. There sockets of AF_UNIX reach nothing but the
+            stage itself (DataLoader workers need them); without one they would reach any service on the
+            machine.
 
     Raises:
         OSError: if there is no table for this architecture.

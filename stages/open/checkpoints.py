@@ -9,7 +9,9 @@ from typing import Any
 
 
 class Checkpoint:
-    """Progress in a folder: network, optimiser and curve, replaced in one step, so that a kill leaves the last good one."""
+    """Progress in a folder: network, optimiser and curve, replaced in one step, so that a kill leaves the
+    last good one.
+    """
 
     def __init__(self, folder: Path | None, identity: str) -> None:
         self._path = folder / f"{identity[:32]}.safetensors" if folder else None
@@ -37,7 +39,9 @@ class Checkpoint:
         os.replace(temporary, self._path)
 
     def resume(self, network: Any, optimiser: Any, epochs: int) -> list[tuple[int, float]]:
-        """Put the last progress back and return its curve; empty for a fresh start, also where it went further than is wanted."""
+        """Put the last progress back and return its curve; empty for a fresh start, also where it went
+        further than is wanted.
+        """
         if not self._path or not self._path.exists():
             return []
         from safetensors.torch import load_file

@@ -1,4 +1,7 @@
-"""The evaluate stage: judge the model on public holdout records, beside the non-private reference. It costs nothing."""
+"""The evaluate stage: judge the model on public holdout records, beside the non-private reference.
+
+It costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,9 @@ def main(room: Room) -> None:
 
 
 def judge(model: Model, file: Path) -> tuple[dict[str, Any], NDArray[np.int64]]:
-    """Accuracy, recall of each class and the confusion matrix (rows: actual) on encoded records; of an autoencoder, its error."""
+    """Accuracy, recall of each class and the confusion matrix (rows: actual) on encoded records; of an
+    autoencoder, its error.
+    """
     if getattr(model, "reconstructs", False):
         return reconstruct(model, file), np.zeros((len(model.labels), len(model.labels)), np.int64)
     confusion = confuse(model, file)

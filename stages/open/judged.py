@@ -1,4 +1,7 @@
-"""What the private evaluation said, as a metric that DVC shows: accuracy with its interval. It sees the noisy count and nothing else."""
+"""What the private evaluation said, as a metric that DVC shows: accuracy with its interval.
+
+It sees the noisy count and nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
 """Where the sums of a pass are worked out: in this process, or on the workers of a cluster.
 
-Sums are exact integers, so the bits of a release do not depend on where, in which order or how often a part was computed. To a worker
-go public things only: the question, the feature map's name, steps made from earlier releases. What comes back are exact sums
-without noise; they meet their noise in the confined release stage. `main` is the worker's side, which runs behind the wall as well.
+Sums are exact integers, so the bits of a release do not depend on where, in which order or how often a part
+was computed. To a worker
+go public things only: the question, the feature map's name, steps made from earlier releases. What comes back
+are exact sums without noise; they meet their noise in the confined release stage. `main` is the worker's
+side, which runs behind the wall as well.
 """
 
 from __future__ import annotations
@@ -79,7 +81,8 @@ def unpack(message: bytes) -> tuple[dict[str, Any], dict[str, NDArray[np.int64]]
 def main(room: Room) -> None:
     """Answer for ranges of chunks until there is nothing more to do.
 
-    The broker of the worker answers every message with the next request: `first:last:` and, where it is new, what is asked.
+    The broker of the worker answers every message with the next request: `first:last:` and, where it is new,
+    what is asked.
     """
     assert room.connection is not None
     clerk, answer = Clerk(room), b""

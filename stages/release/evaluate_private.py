@@ -1,8 +1,9 @@
 """The private evaluation: how many of the sealed holdout records a model gets right, as a release of its own.
 
-One record moves the count of right answers by at most 1, under zero-out and under replace-one: whether it is answered rightly is a
-function of that record and the model, for records are looked at one by one (docs/proofs/evaluation.md#count). The model was made
-without these records, and is checked before the first of them is read.
+One record moves the count of right answers by at most 1, under zero-out and under replace-one: whether it is
+answered rightly is a function of that record and the model, for records are looked at one by one
+(docs/proofs/evaluation.md#count). The model was made without these records, and is checked before the first
+of them is read.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from stages.release.units import moved_records, records_per_unit
 EVALUATION = "data/released/evaluation"
 NAME, VERSION = "evaluation", 1
 ARGUMENT = "docs/proofs/evaluation.md#count"
-NOT_PRIVATE = "evaluate.holdout is '{holdout}': set it to private in params.yaml and run `dvc repro` before evaluating on sealed records"
+NOT_PRIVATE = (
+    "evaluate.holdout is '{holdout}': set it to private in params.yaml and run `dvc repro` before "
+    "evaluating on sealed records"
+)
 
 OTHER_RECORDS = (
     "data/model is for records of another kind, shape or labels: run `dvc repro train` and evaluate again"
@@ -87,7 +91,8 @@ def fitting_model(room: Room, facts: Facts) -> Model:
 def count_right(room: Room, model: Model) -> int:
     """Exactly how many valid holdout records the model gets right. It goes no further than the noise.
 
-    Null records are answered like any other and masked afterwards, so that nothing before the sum knows how many there are.
+    Null records are answered like any other and masked afterwards, so that nothing before the sum knows how
+    many there are.
     """
     right = 0
     with open_sealed(room, "holdout") as reader:

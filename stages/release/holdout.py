@@ -16,7 +16,9 @@ FILE = "holdout.parquet"
 
 
 def plan(params: Params, facts: Facts) -> Plan:
-    """Open for public records only: of a data set that is public as a whole, or of a file that was declared public."""
+    """Open for public records only: of a data set that is public as a whole, or of a file that was declared
+    public.
+    """
     held = dict(facts.split.get("holdout", {}))
     if held.get("kind") != "public" or facts.n_holdout == 0:
         return manifest.none_plan(f"the holdout is {held.get('kind', 'none')}")

@@ -1,10 +1,13 @@
-"""What interactive mechanisms share: keyed samples and noise for each step, and a walk that can stop and go on.
+"""What interactive mechanisms share: keyed samples and noise for each step, and a walk that can stop and go
+on.
 
-Samples and noise of a step depend on the key, the release id, the step and (noise) the exact bytes of the sum, never on how the walk came
-there. So a run that was resumed, or begun again, draws the same samples and ends in the same bytes; no stream serves two sums, and
-the ledger, which charged the release before the first read, has nothing to charge again. A checkpoint holds functions of noisy sums only:
-accounting covers every iterate, not just the last. "Same bytes" is for one machine and number of threads: where sums round differently they
-get fresh noise, so a checkpoint of a run that was begun again elsewhere must not be published beside its release.
+Samples and noise of a step depend on the key, the release id, the step and (noise) the exact bytes of the
+sum, never on how the walk came there. So a run that was resumed, or begun again, draws the same samples and
+ends in the same bytes; no stream serves two sums, and the ledger, which charged the release before the first
+read, has nothing to charge again. A checkpoint holds functions of noisy sums only: accounting covers every
+iterate, not just the last. "Same bytes" is for one machine and number of threads: where sums round
+differently they get fresh noise, so a checkpoint of a run that was begun again elsewhere must not be
+published beside its release.
 """
 
 from __future__ import annotations
@@ -71,7 +74,9 @@ class Keyed:
 
 @dataclass(frozen=True)
 class Course:
-    """How one release is trained, whatever the mechanism: its randomness, where it may stop and go on, who is told how far it is."""
+    """How one release is trained, whatever the mechanism: its randomness, where it may stop and go on, who is
+    told how far it is.
+    """
 
     keyed: Keyed
     checkpoint: Path | None = None

@@ -1,4 +1,6 @@
-"""Noisy sums, priced: which are asked in which pass, what share of the budget each has, how much noise it gets."""
+"""Noisy sums, priced: which are asked in which pass, what share of the budget each has, how much noise it
+gets.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from airlock.privacy.noise import add_noise
 from airlock.privacy.sensitivity import of_user
 
 LARGEST_SUM = 2**62
-"""airlock/privacy/noise.py adds noise to smaller sums only; a grid of S = 2^15 - 1 leaves 4.29 * 10^9 records."""
+"""airlock/privacy/noise.py adds noise to smaller sums only; a grid of S = 2^15 - 1 leaves 4.29 * 10^9
+records.
+"""
 Form = Literal["gaussian", "symmetric-gaussian"]
 
 
@@ -62,14 +66,16 @@ class Priced:
 def check_size(records: int, entry: int, largest: int = LARGEST_SUM) -> None:
     """No sum of so many contributions, each of entries up to `entry`, may pass what noise is added to.
 
-    Checked from public numbers before anything is read: an error that depends on a sum would tell something about it.
+    Checked from public numbers before anything is read: an error that depends on a sum would tell something
+    about it.
 
     Raises:
         ParamsError: there are too many records for this grid.
     """
     if records * entry >= largest:
         raise ParamsError(
-            f"params.yaml: sums of {records:,} records would pass 64-bit integers: release parts of them as populations of their own"
+            f"params.yaml: sums of {records:,} records would pass 64-bit integers: release parts of them as "
+            "populations of their own"
         )
 
 
@@ -89,7 +95,9 @@ def price(queries: Sequence[Query], release: ReleaseParams) -> list[Priced]:
 
 
 def guarantee(priced: Sequence[Priced], release: ReleaseParams, *, argument: str) -> Guarantee:
-    """What adaptive composition of Gaussians proves for these queries, by the same accounting as the ledger's."""
+    """What adaptive composition of Gaussians proves for these queries, by the same accounting as the
+    ledger's.
+    """
     event = {
         "kind": "composed",
         "events": [{"kind": "gaussian", "noise_multiplier": one.multiplier} for one in priced],

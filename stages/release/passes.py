@@ -1,4 +1,6 @@
-"""Passes over sealed records: chunk by chunk, exact integer sums, the same bits for any order and any number of workers."""
+"""Passes over sealed records: chunk by chunk, exact integer sums, the same bits for any order and any number
+of workers.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 CACHE_BYTES = 512 * 2**20
-"""Rows of a costly map are kept between passes up to this size, as 16-bit integers; beyond it they are computed again in every pass."""
+"""Rows of a costly map are kept between passes up to this size, as 16-bit integers; beyond it they are
+computed again in every pass.
+"""
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,9 @@ def cross_of(chunk: Chunk, targets: Rows, largest: int) -> Integers:
 
 
 class Sendable(ABC):
-    """A question in plain data, so that it can be sent to a worker of a cluster (release/engine.py knows each by its kind)."""
+    """A question in plain data, so that it can be sent to a worker of a cluster (release/engine.py knows each
+    by its kind).
+    """
 
     kind: ClassVar[str]
 
@@ -194,7 +200,9 @@ class Records:
 def bounded_map(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None
 ) -> Iterator[Result]:
-    """`map` on a few threads, with only a few results waiting; NumPy works outside the interpreter's lock, one BLAS thread each."""
+    """`map` on a few threads, with only a few results waiting; NumPy works outside the interpreter's lock,
+    one BLAS thread each.
+    """
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     workers = workers or len(os.sched_getaffinity(0))

@@ -1,8 +1,11 @@
-"""Sums over records in which no unit has more than its share: a record, or a user whose records are added up and then cut.
+"""Sums over records in which no unit has more than its share: a record, or a user whose records are added up
+and then cut.
 
-A user's total is cut to a norm (a projection onto a ball) and truncated to integers. A projection brings no two totals farther apart, and
-truncating by at most one a coordinate: so what one user does to the totals of others, through slots in their records, stays bounded
-(docs/proofs/behaviour.md#cut-totals). Memory grows with the number of users, not of records.
+A user's total is cut to a norm (a projection onto a ball) and truncated to integers. A projection brings no
+two totals farther apart, and
+truncating by at most one a coordinate: so what one user does to the totals of others, through slots in their
+records, stays bounded (docs/proofs/behaviour.md#cut-totals). Memory grows with the number of users, not of
+records.
 """
 
 from __future__ import annotations

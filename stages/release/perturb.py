@@ -1,4 +1,6 @@
-"""The release stage: the mechanism's release, and the two doors for public data (a holdout to judge on, a reference to compare with)."""
+"""The release stage: the mechanism's release, and the two doors for public data (a holdout to judge on, a
+reference to compare with).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A non-private logistic regression on the same features, to compare with. For public data only: of private data it would be a leak."""
+"""A non-private logistic regression on the same features, to compare with.
+
+For public data only: of private data it would be a leak.
+"""
 
 from __future__ import annotations
 

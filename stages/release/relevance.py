@@ -1,8 +1,9 @@
 """The relevance stage: a small earlier release that says which features matter (off by default).
 
-`statistics` releases, in one pass, class sums, class counts and sums of squares of the feature rows; `lrp` a Gram matrix and cross
-moments, from which a linear model is trained without data and looked through by layer-wise relevance propagation. Either way the
-weights are post-processing, and later rows u = R h / |R h| have norm 1 whatever the weights are (docs/proofs/relevance.md#weights).
+`statistics` releases, in one pass, class sums, class counts and sums of squares of the feature rows; `lrp` a
+Gram matrix and cross moments, from which a linear model is trained without data and looked through by
+layer-wise relevance propagation. Either way the weights are post-processing, and later rows u = R h / |R h|
+have norm 1 whatever the weights are (docs/proofs/relevance.md#weights).
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def plans(params: Params, facts: Facts) -> dict[str, Plan]:
 
 
 def queries(params: Params, facts: Facts) -> list[Query]:
-    """The noisy sums of the one pass. A record's squares h o h have norm at most |h|^2, its count and its label have norm 1."""
+    """The noisy sums of the one pass.
+
+    A record's squares h o h have norm at most |h|^2, its count and its label have norm 1.
+    """
     near, classes = params.release.neighbours, len(facts.labels)
     check_size(facts.n, LIMIT * max(LIMIT, classes))
     width = _map(params, facts).width
@@ -63,7 +67,8 @@ def queries(params: Params, facts: Facts) -> list[Query]:
             "gaussian",
             width * classes,
         ),
-        # For non-negative vectors of norm at most S^2 the largest distance is sqrt 2 S^2, which is also the Gram matrix's.
+        # For non-negative vectors of norm at most S^2 the largest distance is sqrt 2 S^2, which is also the
+        # Gram matrix's.
         "squares": Query("squares", 1, gram, "gaussian", width),
         "counts": Query(
             "counts", 1, sensitivity.mean(1, neighbours=near, non_negative=True), "gaussian", classes

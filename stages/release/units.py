@@ -1,4 +1,6 @@
-"""What a release protects: how many records of the sealed file one unit of privacy can change (docs/proofs/users.md)."""
+"""What a release protects: how many records of the sealed file one unit of privacy can change
+(docs/proofs/users.md).
+"""
 
 from __future__ import annotations
 
@@ -9,22 +11,25 @@ from airlock.params import Params
 from airlock.privacy.plan import Facts
 
 REPLACED = 2
-"""Replacements that one record stands for under replace-one, where the schema bounds the records of a user."""
+"""Replacements that one record stands for under replace-one, where the schema bounds the records of a user.
+"""
 
 
 def records_per_unit(params: Params, facts: Facts) -> int:
     """How many records one unit of privacy has at most: 1, or a user's bound in the schema.
 
-    A slot of somebody else's record counts as two: the record is replaced by what it is without the user, which is to take one record away
-    and to put one in. Where records of a user are bounded, replacing one record by another user's lets the first user's next record in
-    and the second user's last one out (docs/proofs/users.md#record-unit): two replacements. A null record keeps its user, so that
-    zero-out changes one.
+    A slot of somebody else's record counts as two: the record is replaced by what it is without the user,
+    which is to take one record away and to put one in. Where records of a user are bounded, replacing one
+    record by another user's lets the first user's next record in and the second user's last one out
+    (docs/proofs/users.md#record-unit): two replacements. A null record keeps its user, so that zero-out
+    changes one.
     """
     if params.release.unit == "record":
         return REPLACED if moves_others(params, facts) else 1
     if facts.per_user is None:
         raise ParamsError(
-            "params.yaml: release.unit 'user' needs a schema that names the user column and a bound of records per user"
+            "params.yaml: release.unit 'user' needs a schema that names the user column and a bound of "
+            "records per user"
         )
     return facts.per_user + 2 * (facts.friends["appearances"] if facts.friends else 0)
 

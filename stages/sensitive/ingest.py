@@ -1,4 +1,7 @@
-"""Room 1: check raw records against their schema, split them by a key, seal them. One pass; memory does not grow with them."""
+"""Room 1: check raw records against their schema, split them by a key, seal them.
+
+One pass; memory does not grow with them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ OTHER_NUMBER = "the {role} of '{name}' are not as many as when they were added: 
 
 
 def main(room: Room) -> None:
-    """Seal the records (and a public holdout, if there is one), and say publicly what is known without looking at them."""
+    """Seal the records (and a public holdout, if there is one), and say publicly what is known without
+    looking at them.
+    """
     name = room.params.dataset
     schema = load_schema(room.path(f"data/schemas/{name}.yaml"))
     found = read_folder(room.path(f"data/handles/{name}"))

@@ -1,8 +1,9 @@
 """Who a record belongs to: keyed numbers in place of names, and no more of one user than the schema allows.
 
-A user has records, and may appear in slots of other users' records. Records beyond the limit become null records: which ones depends on
-that user's records alone. Slots beyond the limit are refused and not emptied: a slot that is emptied because the friend appeared too often
-would come back when somebody else is taken away, and one user would reach records of strangers.
+A user has records, and may appear in slots of other users' records. Records beyond the limit become null
+records: which ones depends on that user's records alone. Slots beyond the limit are refused and not emptied:
+a slot that is emptied because the friend appeared too often would come back when somebody else is taken away,
+and one user would reach records of strangers.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Users:
         self._appearances: Counter[int] = Counter()
 
     def bound(self, batch: Any, encoded: Encoded, *, first_row: int) -> tuple[NDArray[np.int64], Encoded]:
-        """Number each record's user, turn records beyond the user's limit into null records, and empty slots that name nobody.
+        """Number each record's user, turn records beyond the user's limit into null records, and empty slots
+        that name nobody.
 
         Raises:
             RecordError: a record has no user, or somebody appears in more slots than the schema allows.

@@ -1,4 +1,6 @@
-"""The attack on the release itself: within the proof where the code is right, above it for every planted fault."""
+"""The attack on the release itself: within the proof where the code is right, above it for every planted
+fault.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,8 @@ def test_an_interactive_release_is_attacked_by_its_weights() -> None:
     assert found.word == "within the proof"
 
 
-# --- Planted faults: what the accounting check cannot see --------------------------------------------------------------
+# --- Planted faults: what the accounting check cannot see
+# --------------------------------------------------------------
 
 
 def test_a_sensitivity_that_is_too_small_by_two_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +110,9 @@ def test_a_forgotten_null_mask_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_noise_that_serves_two_releases_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Relevance and release have ids, passes and sums of their own; a stream that forgets them draws the same numbers for both."""
+    """Relevance and release have ids, passes and sums of their own; a stream that forgets them draws the same
+    numbers for both.
+    """
     right = noise.Stream.__init__
 
     def forgetful(self: noise.Stream, key: bytes, *, purpose: str, **labels: Any) -> None:
@@ -146,7 +151,8 @@ def test_an_accounting_check_sees_none_of_this(monkeypatch: pytest.MonkeyPatch) 
     assert (found.finding.kind, found.word) == ("accounting check", "within the proof")
 
 
-# --- Parts --------------------------------------------------------------------------------------------------------------
+# --- Parts
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_a_replay_gives_the_likelihood_ratio_of_the_noise() -> None:

@@ -153,7 +153,9 @@ def test_a_lower_bound_is_never_a_price_from_above() -> None:
 
 
 def test_a_point_that_much_noise_explains_refutes_nothing() -> None:
-    """Hits barely above false alarms are explained by any size of noise: the bound is 0, not that of the largest size tried."""
+    """Hits barely above false alarms are explained by any size of noise: the bound is 0, not that of the
+    largest size tried.
+    """
     event = dp_event.PoissonSampledDpEvent(0.5, dp_event.GaussianDpEvent(1.0))
     assert families.of_event(event, "zero-out")(0.500001, 0.5, 1e-5) == 0.0
 
@@ -224,7 +226,9 @@ def test_one_run_audit_holds_for_randomised_response_and_sees_a_leak() -> None:
 
 
 def test_a_curve_is_refuted_as_seldom_as_the_confidence_allows() -> None:
-    """One-run audits of independent Gaussian mechanisms of shift 1: the bound on the shift stays below 1 and is not far away."""
+    """One-run audits of independent Gaussian mechanisms of shift 1: the bound on the shift stays below 1 and
+    is not far away.
+    """
     generator = np.random.default_rng(0)
     shifts = []
     for _ in range(40):
@@ -236,7 +240,9 @@ def test_a_curve_is_refuted_as_seldom_as_the_confidence_allows() -> None:
 
 
 def test_right_guesses_bound_epsilon_by_both_sides_at_once() -> None:
-    """log((a - delta) / (1 - a)) of randomised response is its epsilon; Clopper-Pearson comes near it from below."""
+    """log((a - delta) / (1 - a)) of randomised response is its epsilon; Clopper-Pearson comes near it from
+    below.
+    """
     right = math.exp(1.0) / (1 + math.exp(1.0))
     law = targets.Law(
         "response",

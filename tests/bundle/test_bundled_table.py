@@ -61,7 +61,10 @@ def test_files_that_are_missing_or_unknown_must_not_differ(tmp_path: Path) -> No
 
 
 def test_only_budget_and_boundary_of_a_page_may_differ(tmp_path: Path) -> None:
-    page = '<h1>95 %</h1><section id="privacy">1<h3 id="budget">{}</section><section id="boundary">{}</section><p>files</p>'
+    page = (
+        '<h1>95 %</h1><section id="privacy">1<h3 id="budget">{}</section><section '
+        'id="boundary">{}</section><p>files</p>'
+    )
     left, right = pair(tmp_path, "report.html", page.format("1 of 3", "a"), page.format("2 of 3", "b"))
     assert comparison.same_page(left, right)
     (right / "report.html").write_text(page.format("1 of 3", "a").replace("95", "99"))

@@ -160,7 +160,8 @@ def test_attestations_are_plain_dsse(submission: Submission, tmp_path: Path) -> 
         envelope = json.loads(archive.read("attestations/train.dsse.json"))
         model = archive.read("data/model/model.safetensors")
     payload, signature = base64.b64decode(envelope["payload"]), envelope["signatures"][0]
-    # The encoding as it stands in the protocol, https://github.com/secure-systems-lab/dsse/blob/master/protocol.md
+    # The encoding as it stands in the protocol,
+    # https://github.com/secure-systems-lab/dsse/blob/master/protocol.md
     kind = envelope["payloadType"].encode()
     encoded = b" ".join([b"DSSEv1", str(len(kind)).encode(), kind, str(len(payload)).encode(), payload])
     assert signed_by(bytes.fromhex(signature["keyid"]), encoded, base64.b64decode(signature["sig"]))

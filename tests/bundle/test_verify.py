@@ -139,7 +139,11 @@ TAMPERINGS: dict[str, tuple[Edit, bool, str]] = {
     "an event that was not charged": (edit_json(RELEASE, other_event), True, "charged for something else"),
     "a cap that was passed": (lower_the_cap, True, "takes 'wdbc' to epsilon 1, cap 0.5"),
     "an edited ledger": (lower_the_cap, False, "entry 2 (cap) was edited"),
-    "other code": (edit_text("stages/open/train.py", '"""', '"""Other. '), False, "another 'stages/open/train.py'"),
+    "other code": (
+        edit_text("stages/open/train.py", '"""', '"""Other. '),
+        False,
+        "another 'stages/open/train.py'",
+    ),
 }
 
 

@@ -1,4 +1,7 @@
-"""`airlock budget` on a workspace with one private and one public population. Nothing here reads a record: there is none."""
+"""`airlock budget` on a workspace with one private and one public population.
+
+Nothing here reads a record: there is none.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """'clinic' is private with a cap of 3, 'wdbc' is public; params.yaml names the clinic. The working folder is the workspace."""
+    """'clinic' is private with a cap of 3, 'wdbc' is public; params.yaml names the clinic.
+
+    The working folder is the workspace.
+    """
     workspace = tmp_path / "work"
     (workspace / "data" / "schemas").mkdir(parents=True)
     for name in ("dvc.yaml", "params.yaml", "data/project.json", "data/schemas/wdbc.yaml"):

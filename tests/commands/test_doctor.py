@@ -9,7 +9,10 @@ import sys
 from airlock.wall import layers
 from airlock.wall.doctor import Examination, Finding
 
-DOCTOR = "import typer; from airlock.commands.doctor import command; app = typer.Typer(); app.command()(command); app()"
+DOCTOR = (
+    "import typer; from airlock.commands.doctor import command; app = typer.Typer(); "
+    "app.command()(command); app()"
+)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

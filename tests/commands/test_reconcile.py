@@ -1,4 +1,6 @@
-"""An older ledger put back must not spend again: ledger, receipts, archive and witness are compared before every reservation."""
+"""An older ledger put back must not spend again: ledger, receipts, archive and witness are compared before
+every reservation.
+"""
 
 from __future__ import annotations
 

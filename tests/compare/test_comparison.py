@@ -81,8 +81,8 @@ def test_an_autoencoder_has_an_error_in_place_of_an_accuracy(tmp_path: Path) -> 
 def test_page_has_every_row_and_every_reason(results: Path) -> None:
     page = papers.page(comparison.load(results), "papers")
     assert (
-        "| mnist | adlm | preset paper-literal | zero-out | 14 | 0.5 | ∞ | ∞ | 1e-05 | ≥ 7 | - | 50.00 % | 93.66 % | - | - | 100 | 3 | 7 |"
-        in page
+        "| mnist | adlm | preset paper-literal | zero-out | 14 | 0.5 | ∞ | ∞ | 1e-05 | ≥ 7 | - | 50.00 % | "
+        "93.66 % | - | - | 100 | 3 | 7 |" in page
     )
     assert "raw network." in page
     assert "do not edit" in page
@@ -141,7 +141,7 @@ def test_pictures_have_the_same_bytes_each_time_and_a_place_for_infinity(
 
 
 def test_no_results_is_one_clear_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"bench\.ablation"):
+    with pytest.raises(InputError, match=r"bench\.papers\.ablation"):
         comparison.load(tmp_path)
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(InputError, match="not JSON"):

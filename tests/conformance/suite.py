@@ -1,8 +1,9 @@
-"""What every mechanism must do, whatever it computes. tests/conformance/test_mechanisms.py has one class for each of them.
+"""What every mechanism must do, whatever it computes. tests/conformance/test_mechanisms.py has one class for
+each of them.
 
-Statistics are watched where they meet their noise. A neighbour is run on the transcript of the first run (the same noisy sums
-come back, whatever the exact ones are), as a proof of adaptive composition has it; then what the pair costs, sum by sum, must be
-within what was priced.
+Statistics are watched where they meet their noise. A neighbour is run on the transcript of the first run (the
+same noisy sums come back, whatever the exact ones are), as a proof of adaptive composition has it; then what
+the pair costs, sum by sum, must be within what was priced.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ class Conformance:
     law: ClassVar[str] = "gaussian"
     relations: ClassVar[tuple[str, ...]] = NEAR
 
-    # --- What it is tried on ---------------------------------------------------------------------------------------------
+    # --- What it is tried on
+    # ---------------------------------------------------------------------------------------------
 
     def records(self) -> tuple[Any, Any]:
         """Encoded records and labels."""
@@ -137,7 +139,8 @@ class Conformance:
             self.params(near), self.facts(), self.reader(x, y, rows), key=KEY, release_id="id", **given
         )
 
-    # --- What meets its noise --------------------------------------------------------------------------------------------
+    # --- What meets its noise
+    # --------------------------------------------------------------------------------------------
 
     @contextmanager
     def watched(
@@ -189,7 +192,9 @@ class Conformance:
         return one.scale
 
     def cost(self, near: str, one: list[Statistic], other: list[Statistic]) -> float:
-        """Of a pair of data sets: sum of squares of distances in deviations (Gaussian), or of L1 distances in scales (Laplace)."""
+        """Of a pair of data sets: sum of squares of distances in deviations (Gaussian), or of L1 distances in
+        scales (Laplace).
+        """
         total = 0.0
         for first, second in zip(one, other, strict=True):
             moved = np.abs((first.exact - second.exact) / self.deviation(near, first))
@@ -202,7 +207,8 @@ class Conformance:
         assert event is not None
         return _price(event)
 
-    # --- The tests -------------------------------------------------------------------------------------------------------
+    # --- The tests
+    # -------------------------------------------------------------------------------------------------------
 
     def test_the_price_is_known_before_a_record_is_read(self) -> None:
         plan = self.mechanism().plan(self.params(), self.facts())
@@ -346,7 +352,9 @@ class Conformance:
 
 
 def _price(event: Mapping[str, Any]) -> float:
-    """Sum of 1/z^2 over Gaussians, sum of 1/z over Laplace mechanisms, of one step of what is sampled (at rate 1)."""
+    """Sum of 1/z^2 over Gaussians, sum of 1/z over Laplace mechanisms, of one step of what is sampled (at
+    rate 1).
+    """
     kind = event["kind"]
     if kind == "composed":
         return sum(_price(one) for one in event["events"])

@@ -1,4 +1,6 @@
-"""Every mechanism passes the same suite (tests/conformance/suite.py); one that is missing here makes a test fail."""
+"""Every mechanism passes the same suite (tests/conformance/suite.py); one that is missing here makes a test
+fail.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,8 @@ class Laplace(Conformance):
         return np.column_stack([np.concatenate(part) for part in parts.values()])
 
     def compared(self, seen: list[Statistic]) -> list[Statistic]:
-        # The relevance comes through a network of the same bytes for neighbours; a bias of zeros has nothing of a record.
+        # The relevance comes through a network of the same bytes for neighbours; a bias of zeros has nothing
+        # of a record.
         return [one for one in super().compared(seen) if one.purpose != "bias"]
 
 

@@ -1,4 +1,6 @@
-"""Data sets are found, checked against their pinned SHA-256, converted the same way every time, and added; or nothing is left."""
+"""Data sets are found, checked against their pinned SHA-256, converted the same way every time, and added; or
+nothing is left.
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,9 @@ def test_the_status_follows_its_law() -> None:
 
 
 def test_the_ground_truth_is_recovered() -> None:
-    """Logistic regression on self-motivation, influence and spur finds the gain of the law in all three; strangers have no influence."""
+    """Logistic regression on self-motivation, influence and spur finds the gain of the law in all three;
+    strangers have no influence.
+    """
     from sklearn.linear_model import LogisticRegression
 
     made, truth = world(), Truth()

@@ -166,7 +166,9 @@ def test_a_modellers_key_is_believed_once_the_owner_admits_it(finished: Workspac
 
 
 def test_receipts_of_a_vanished_workspace_come_home(finished: Workspace) -> None:
-    """A queued experiment runs in a copy of the workspace; DVC brings home its dvc.lock and not its new files."""
+    """A queued experiment runs in a copy of the workspace; DVC brings home its dvc.lock and not its new
+    files.
+    """
     receipts = list((finished.root / "receipts/train").glob("*.json"))
     before = {path: path.read_bytes() for path in receipts}
     for path in receipts:

@@ -1,7 +1,7 @@
 """One checker of the evidence: what the audit used to call "holds" is found, and a gap is never a yes.
 
-Each attack comes with its control: everything that the audit asked before the checker (zones, signatures, receipts with the
-hashes of dvc.lock) is still answered with yes.
+Each attack comes with its control: everything that the audit asked before the checker (zones, signatures,
+receipts with the hashes of dvc.lock) is still answered with yes.
 """
 
 from __future__ import annotations

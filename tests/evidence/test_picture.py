@@ -29,7 +29,8 @@ def pipeline(**stages: str) -> Graph:
         deps, outs = rest.split("->")
         meta = f"meta: {{zone: {zone}}}, " if zone else ""
         lines.append(
-            f"  {name}: {{cmd: airlock run {name}, {meta}deps: [{','.join(deps.split())}], outs: [{','.join(outs.split())}]}}"
+            f"  {name}: {{cmd: airlock run {name}, {meta}deps: [{','.join(deps.split())}], outs: "
+            f"[{','.join(outs.split())}]}}"
         )
     return parse("\n".join(lines), "")
 

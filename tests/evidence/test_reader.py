@@ -1,4 +1,6 @@
-"""What is checked is what DVC resolves: each attack here is one that DVC itself would have run, shown by asking DVC."""
+"""What is checked is what DVC resolves: each attack here is one that DVC itself would have run, shown by
+asking DVC.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A ledger in each kind of database. PostgreSQL is a real server, started here from the machine's own packages."""
+"""A ledger in each kind of database.
+
+PostgreSQL is a real server, started here from the machine's own packages.
+"""
 
 from __future__ import annotations
 

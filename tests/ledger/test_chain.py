@@ -102,7 +102,8 @@ def test_cut_tail_is_found_through_a_receipt(filled: Ledger, url: str) -> None:
         connection.execute(sa.text("DELETE FROM ledger_entries WHERE sequence > 3"))
     assert filled.verify() == []
     assert filled.verify([(receipt["sequence"], receipt["head"])]) == [
-        f"head {receipt['head'][:12]} of entry 5 stands in a receipt but not in the ledger: it was cut or rewritten"
+        f"head {receipt['head'][:12]} of entry 5 stands in a receipt but "
+        "not in the ledger: it was cut or rewritten"
     ]
 
 

@@ -53,7 +53,9 @@ SPLITS = [(None, None), (0.0, 1.9e-7), (0.0, 5e-6), (0.5, 1e-6), (1.0, 0.0)]
 
 
 def together(epsilon: float, first: Event, one: Event, other: Event) -> float:
-    """delta of an analyst who goes on with the worse of the two for what came out first, by brute force (the control)."""
+    """delta of an analyst who goes on with the worse of the two for what came out first, by brute force (the
+    control).
+    """
 
     def gaussian_curve(mu: float, e: Any) -> Any:
         from scipy.special import ndtr
@@ -118,7 +120,9 @@ def test_in_no_split_do_both_continuations_fit(
 
 
 def test_sliding_split_is_refused_too(ledger: Ledger) -> None:
-    """Adding up mu^2 and delta, and asking afterwards whether some split of delta covers both, is not a filter either."""
+    """Adding up mu^2 and delta, and asking afterwards whether some split of delta covers both, is not a
+    filter either.
+    """
     one, other = normal(0.1785), steps(1e-5, 0.02)
     for slack in (0.0, 1e-6, 5e-6):
         population = f"slack {slack}"

@@ -1,4 +1,6 @@
-"""SIGKILL at random moments of reserve -> write -> commit: never less in the ledger than on disk, never half a release."""
+"""SIGKILL at random moments of reserve -> write -> commit: never less in the ledger than on disk, never half
+a release.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,9 @@ def check(house: House) -> None:
 
 
 def prepare(url: str, root: Path) -> tuple[House, range, float]:
-    """A new house with three releases; the calls of one of them from its first write to its end, and how long one takes."""
+    """A new house with three releases; the calls of one of them from its first write to its end, and how long
+    one takes.
+    """
     house, calls, first_write = House(url, root), 0, 0
     Ledger.open(url, create=True).set_cap("clinic", 100, 1e-5, who="owner", why="kills")
     house.archive.mkdir(parents=True)
@@ -163,12 +167,16 @@ def kill_rounds(urls: Callable[[], str], root: Path, rounds: int) -> None:
             number, moment = recover(house, number)
             moments[moment] += 1
     print(
-        f"{rounds} kills: {dict(moments)}; every release whole, spend never below what is on disk; {time.perf_counter() - began:.1f} s"
+        f"{rounds} kills: {dict(moments)}; every release whole, spend never below what is on disk; "
+        f"{time.perf_counter() - began:.1f} s"
     )
 
 
 def recover(house: House, first: int) -> tuple[int, str]:
-    """The next run works: it finishes what was begun, without a second charge. Returns where to go on, and what was found."""
+    """The next run works: it finishes what was begun, without a second charge.
+
+    Returns where to go on, and what was found.
+    """
     ledger, number = Ledger.open(house.url, create=False), first
     while (known := ledger.release(name(f"release {number}"))) and known.committed:
         assert house.release(number) == "committed"

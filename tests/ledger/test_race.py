@@ -1,4 +1,6 @@
-"""Two processes cannot overspend together: eight ask for what fits only three times, and exactly three get it."""
+"""Two processes cannot overspend together: eight ask for what fits only three times, and exactly three get
+it.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,8 @@ def check_rounds(url: str, rounds: int) -> None:
         assert ledger.spent(f"round {number}").releases == FIT
     assert ledger.verify([ledger.head()]) == []
     print(
-        f"{rounds} rounds of {PROCESSES} processes: exactly {FIT} succeeded in each; {time.perf_counter() - began:.1f} s"
+        f"{rounds} rounds of {PROCESSES} processes: exactly {FIT} succeeded in each; "
+        f"{time.perf_counter() - began:.1f} s"
     )
 
 

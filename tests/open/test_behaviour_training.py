@@ -1,4 +1,6 @@
-"""From a released window moment to a model that predicts, is saved and comes back; and the page that tells the results."""
+"""From a released window moment to a model that predicts, is saved and comes back; and the page that tells
+the results.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,9 @@ from airlock.params import Params
 from airlock.privacy.plan import Facts
 from airlock.records.encoding import Encoded, pack
 from airlock.storage import load_model, save_model
-from bench import behaviour_page
-from bench.behaviour import cell, results
-from bench.behaviour_data import Data, last_days
+from bench.papers import behaviour_page
+from bench.papers.behaviour import cell, results
+from bench.papers.behaviour_data import Data, last_days
 from stages.open.mechanisms import behaviour as open_half
 from stages.release.papers.pcdbn import behaviour
 from tests.release.papers.pcdbn.test_behaviour import FACTS, KEY, Reader, network

@@ -1,4 +1,6 @@
-"""The open halves of AdLM, ILM and DP-SGD: they train or load from a release's files, and predict like any model."""
+"""The open halves of AdLM, ILM and DP-SGD: they train or load from a release's files, and predict like any
+model.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Handles say in public what may be known of raw files; the rest stays with the owner. Budgets have one name for ever."""
+"""Handles say in public what may be known of raw files; the rest stays with the owner.
+
+Budgets have one name for ever.
+"""
 
 from __future__ import annotations
 

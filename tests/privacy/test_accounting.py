@@ -22,7 +22,8 @@ def sampled(rate: float, multiplier: float, steps: int) -> dp_event.DpEvent:
     return Times(dp_event.PoissonSampledDpEvent(rate, Gaussian(multiplier)), steps)
 
 
-# Gaussian histories -------------------------------------------------------------------------------------------------------------
+# Gaussian histories
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,8 @@ def test_delta_of_shift_one_is_what_a_table_of_phi_gives(epsilon: float, delta: 
 
 @pytest.mark.parametrize(
     ("epsilon", "delta", "sigma"),
-    # The analytic Gaussian mechanism (Balle and Wang 2018), as printed by dp-accounting and by the authors' script.
+    # The analytic Gaussian mechanism (Balle and Wang 2018), as printed by dp-accounting and by the authors'
+    # script.
     [
         (1.0, 1e-5, 3.730632),
         (0.5, 1e-5, 7.031827),
@@ -86,7 +88,8 @@ def test_a_history_costs_the_same_in_any_order_and_grouping() -> None:
     assert accounting.epsilon(Composed([Composed(parts[:7]), Composed(parts[7:])]), 1e-5) == total
 
 
-# Everything else ----------------------------------------------------------------------------------------------------------------
+# Everything else
+# ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("delta", [1e-6, 1e-3, 0.1, 0.3])
@@ -130,7 +133,8 @@ def test_two_laplaces_follow_an_integral_done_by_hand(epsilon: float) -> None:
         (sampled(0.01818, 3.98, 1650), 0.689),
         (sampled(0.01818, 2.24, 1650), 1.36),
         (sampled(0.00909, 1.88, 3300), 1.15),
-        # docs/proofs/dp-mac.md#guarantee: training alone, and training + pre-training + histograms of three layers with deviation 20.
+        # docs/proofs/dp-mac.md#guarantee: training alone, and training + pre-training + histograms of three
+        # layers with deviation 20.
         (sampled(1 / 1200, 5.8, 24000), 0.067),
         (sampled(0.01, 2.2, 2000), 0.799),
         (Composed([sampled(1 / 1200, 5.8, 25200), Gaussian(20 / math.sqrt(3))]), 0.302),
@@ -149,7 +153,8 @@ def test_numbers_of_the_mechanisms_page(event: dp_event.DpEvent, epsilon: float)
 
 @pytest.mark.parametrize(
     ("multiplier", "epochs", "published"),
-    # TensorFlow Privacy's MNIST tutorial: batches of 256 out of 60000, delta 1e-5, by the looser RDP conversion of its time.
+    # TensorFlow Privacy's MNIST tutorial: batches of 256 out of 60000, delta 1e-5, by the looser RDP
+    # conversion of its time.
     [(1.3, 15, 1.19), (1.1, 60, 3.01), (0.7, 45, 7.10)],
 )
 def test_the_tutorial_of_dp_sgd_costs_no_more_than_it_says(
@@ -199,7 +204,9 @@ def test_delta_and_epsilon_of_a_mixed_history_are_inverse() -> None:
 def test_no_pair_of_records_beats_the_pair_that_replace_one_is_accounted_by(
     rate: float, multiplier: float, ends: tuple[float, float]
 ) -> None:
-    """(1-q)N(0)+qN(x) against (1-q)N(0)+qN(x') for |x|, |x'| <= C, by quadrature, never exceeds the accounted delta (C = 1 here)."""
+    """(1-q)N(0)+qN(x) against (1-q)N(0)+qN(x') for |x|, |x'| <= C, by quadrature, never exceeds the accounted
+    delta (C = 1 here).
+    """
     deviation = 2 * multiplier
 
     def density(at: float, end: float) -> float:
@@ -215,7 +222,8 @@ def test_no_pair_of_records_beats_the_pair_that_replace_one_is_accounted_by(
         assert true <= accounting.delta_of(event, epsilon, neighbours="replace-one") + 1e-6
 
 
-# Cross-checks and edges ---------------------------------------------------------------------------------------------------------
+# Cross-checks and edges
+# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("delta", [1e-10, 1e-7, 1e-4])

@@ -45,7 +45,9 @@ class Chosen(noise.Stream):
 
 
 def is_exact(draw: Draw, scale: float, word: int, extra: int, drawn: int) -> bool:
-    """The definition: the point whose tail probability is the 575-bit number in the word lies within 1/2 of |drawn|."""
+    """The definition: the point whose tail probability is the 575-bit number in the word lies within 1/2 of
+    |drawn|.
+    """
     if drawn and (drawn > 0) != bool(word & 1):
         return False
     with mpmath.workprec(PRECISION):
@@ -119,7 +121,9 @@ def test_the_oracle_tells_neighbours_apart(draw: Draw) -> None:
 
 
 def test_floating_point_errs_far_less_than_is_allowed_for() -> None:
-    """|error of -ndtri| < FLOAT_ERROR / 4 * (1 + x), on random words, tails, the middle, and the seams between ndtri's branches."""
+    """|error of -ndtri| < FLOAT_ERROR / 4 * (1 + x), on random words, tails, the middle, and the seams
+    between ndtri's branches.
+    """
     rng = np.random.default_rng(2)
     random = rng.integers(1, 2**63, 1500, dtype=np.uint64)
     small = rng.integers(1, 2**63, 1500, dtype=np.uint64) >> rng.integers(0, 62, 1500, dtype=np.uint64)
@@ -178,7 +182,8 @@ def test_draws_and_opendps_discrete_samplers_agree_at_large_scale() -> None:
     assert stats.ks_2samp(ours, theirs).pvalue > 1e-9
 
 
-# Keys ---------------------------------------------------------------------------------------------------------------------------
+# Keys
+# ---------------------------------------------------------------------------------------------------------------------------
 
 
 def test_the_bits_of_a_release_do_not_change_between_versions() -> None:
@@ -241,7 +246,8 @@ def test_draws_do_not_depend_on_how_they_are_asked_for(draw: Draw) -> None:
     assert (whole == parts).all()
 
 
-# Shapes, samples, refusals ------------------------------------------------------------------------------------------------------
+# Shapes, samples, refusals
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_symmetric_noise_is_drawn_once_a_pair_and_isotropic() -> None:

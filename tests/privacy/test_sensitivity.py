@@ -1,4 +1,6 @@
-"""No pair of records, however malicious, moves a sum further than its sensitivity says; and some pair comes close to it."""
+"""No pair of records, however malicious, moves a sum further than its sensitivity says; and some pair comes
+close to it.
+"""
 
 from __future__ import annotations
 
@@ -58,9 +60,7 @@ def contributions(classes: int, centred: bool) -> dict[str, object]:
     }
 
 
-def bounds(
-    classes: int, centred: bool, neighbours: Neighbours, non_negative: bool
-) -> dict[str, float]:
+def bounds(classes: int, centred: bool, neighbours: Neighbours, non_negative: bool) -> dict[str, float]:
     labels: sensitivity.Labels = "centred" if centred else "one-hot"
     return {
         "mean": sensitivity.mean(NORM, neighbours=neighbours, non_negative=non_negative),
@@ -100,7 +100,9 @@ def test_no_neighbour_moves_a_sum_further(
 def test_some_neighbour_reaches_the_sensitivity(
     neighbours: Neighbours, non_negative: bool, centred: bool, classes: int
 ) -> None:
-    """The bound is tight: a search over pairs at every angle comes within 1 % of it (rows lose up to 1/2 % to the grid)."""
+    """The bound is tight: a search over pairs at every angle comes within 1 % of it (rows lose up to 1/2 % to
+    the grid).
+    """
     angles = np.linspace(0, np.pi / 2 if non_negative else np.pi, 61)
     rows = [
         np.array([math.floor(NORM * math.cos(angle)), math.floor(NORM * math.sin(angle)), 0, 0])

@@ -103,7 +103,8 @@ def test_an_empty_batch_adds_nothing() -> None:
     assert sums.Gram(2, 8).add(np.zeros((0, 2))).result().tolist() == [[0, 0], [0, 0]]
 
 
-# Quantising ---------------------------------------------------------------------------------------------------------------------
+# Quantising
+# ---------------------------------------------------------------------------------------------------------------------
 
 FLOATS = arrays.arrays(
     np.float64, st.tuples(st.integers(1, 6), st.integers(1, 6)), elements=st.floats(-1e6, 1e6)

@@ -1,4 +1,6 @@
-"""Encoding follows public rules only: it stays inside bounds, treats each record alone, and never quotes a value."""
+"""Encoding follows public rules only: it stays inside bounds, treats each record alone, and never quotes a
+value.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A schema says what is wrong with it in one line that names the column, and never quotes what it found in records."""
+"""A schema says what is wrong with it in one line that names the column, and never quotes what it found in
+records.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is not finite: a record that overflows contributes nothing, and nothing that is not finite is released."""
+"""What is not finite: a record that overflows contributes nothing, and nothing that is not finite is
+released.
+"""
 
 from __future__ import annotations
 

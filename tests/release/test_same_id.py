@@ -1,4 +1,6 @@
-"""The fingerprint in the id is what makes two data sets safe; the hash of a sum in its noise's key is not enough."""
+"""The fingerprint in the id is what makes two data sets safe; the hash of a sum in its noise's key is not
+enough.
+"""
 
 from __future__ import annotations
 

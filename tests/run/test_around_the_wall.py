@@ -1,4 +1,7 @@
-"""Attacks with nothing but files of the repository: links, names, compiled modules, ends. Each ran on an earlier version."""
+"""Attacks with nothing but files of the repository: links, names, compiled modules, ends.
+
+Each ran on an earlier version.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ def test_a_committed_link_in_place_of_the_checkpoints_leads_nowhere(finished: Wo
     for place in (".airlock/checkpoints", "checkpoints"):
         (finished.root / place).mkdir(parents=True, exist_ok=True)
         (finished.root / place / "spy").symlink_to(folder)
-    listing = '(room.path("data/open/spied") / "list.txt").write_text(str(sorted(p.name for p in room.path("checkpoint").iterdir())))'
+    listing = (
+        '(room.path("data/open/spied") / "list.txt").write_text(str(sorted(p.name for p in '
+        'room.path("checkpoint").iterdir())))'
+    )
     done = add_spy(finished, listing)
     assert done.returncode == 0, done.stderr
     assert (finished.root / "data/open/spied/list.txt").read_text() == "[]"
@@ -79,7 +85,10 @@ def plant(folder: Path, module: str, code: str) -> None:
     Path(tag).write_bytes(data)
 
 
-EVIL = "def main(room):\n    room.path('data/open/spied').mkdir(parents=True)\n    (room.path('data/open/spied') / 'found.txt').write_text('evil')\n"
+EVIL = (
+    "def main(room):\n    room.path('data/open/spied').mkdir(parents=True)\n    "
+    "(room.path('data/open/spied') / 'found.txt').write_text('evil')\n"
+)
 
 
 def test_a_committed_compiled_module_does_not_replace_its_source(finished: Workspace) -> None:
@@ -113,7 +122,8 @@ def test_records_in_a_folder_that_no_hash_counts_are_not_shown(finished: Workspa
     [
         "import os; os._exit(0)",
         "import os; os._exit(77)",
-        "from airlock.errors import AirlockError; AirlockError.exit_code = 0; raise AirlockError('x\\x1b[2Jy')",
+        "from airlock.errors import AirlockError; AirlockError.exit_code = 0; raise "
+        "AirlockError('x\\x1b[2Jy')",
         "from airlock.errors import AirlockError; AirlockError.exit_code = 130; raise AirlockError('x')",
     ],
 )
@@ -125,7 +135,9 @@ def test_a_stage_does_not_choose_how_the_command_ends(finished: Workspace, end: 
 
 
 def test_the_names_of_the_machine_stay_outside(finished: Workspace) -> None:
-    """Neither its paths nor its environment tell a stage where AIRLOCK_HOME is (mountinfo does: docs/threat-model.md)."""
+    """Neither its paths nor its environment tell a stage where AIRLOCK_HOME is (mountinfo does:
+    docs/threat-model.md).
+    """
     done = add_spy(finished, "import os; print(dict(os.environ), room.paths, os.getcwd())")
     assert done.returncode == 0 and "checkpoint" in done.stderr
     assert str(finished.home / "airlock") not in done.stderr

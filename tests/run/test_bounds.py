@@ -1,4 +1,6 @@
-"""A stage is bounded in all that it leaves and says: sizes, depth, lines, events, logs, the way its command ends."""
+"""A stage is bounded in all that it leaves and says: sizes, depth, lines, events, logs, the way its command
+ends.
+"""
 
 from __future__ import annotations
 

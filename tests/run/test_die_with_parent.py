@@ -1,4 +1,6 @@
-"""A chain of processes that is killed at its head ends as a whole, also through a shell that knows nothing of it."""
+"""A chain of processes that is killed at its head ends as a whole, also through a shell that knows nothing of
+it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ print(os.getpid(), flush=True)
 time.sleep(600)
 """
 MIDDLE = "import subprocess, sys; subprocess.run(['sh', '-c', f'{sys.executable} {sys.argv[1]}; true'])"
-OUTER = "import subprocess, sys; from airlock.run.die_with_parent import leashed; subprocess.run(leashed([sys.executable, '-c', *sys.argv[1:]]))"
+OUTER = (
+    "import subprocess, sys; from airlock.run.die_with_parent import leashed; "
+    "subprocess.run(leashed([sys.executable, '-c', *sys.argv[1:]]))"
+)
 
 
 def test_a_kill_at_the_head_reaches_the_end(tmp_path: Path) -> None:

@@ -8,7 +8,10 @@ import pytest
 
 from airlock.run import machine
 
-BLOCK = "processor\t: 0\ncpu family\t: {family}\nmodel\t\t: 17\nmodel name\t: AMD EPYC\nflags\t\t: fpu sse2 {flags}\n\n"
+BLOCK = (
+    "processor\t: 0\ncpu family\t: {family}\nmodel\t\t: 17\nmodel name\t: "
+    "AMD EPYC\nflags\t\t: fpu sse2 {flags}\n\n"
+)
 
 
 def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> object:

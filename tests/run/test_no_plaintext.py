@@ -1,4 +1,7 @@
-"""After a full run no record stands anywhere outside AIRLOCK_HOME, in any encoding. The control finds them with sealing off."""
+"""After a full run no record stands anywhere outside AIRLOCK_HOME, in any encoding.
+
+The control finds them with sealing off.
+"""
 
 from __future__ import annotations
 

@@ -166,14 +166,19 @@ def test_what_is_held_is_read_and_what_is_hidden_in_it_is_not(
     (folder / "x.pyc").write_text(SECRET)
     with paths.hold(room.base, ["data/released"]) as held:
         grants = replace(room.grants(), read=room.grants().read[:-1], held=tuple(held.values()))
-        code = f"print(open({str(room.dep)!r}).read(), flush=True); print(open({str(folder / 'x.pyc')!r}).read())"
+        code = (
+            f"print(open({str(room.dep)!r}).read(), flush=True); "
+            f"print(open({str(folder / 'x.pyc')!r}).read())"
+        )
         room.run(code, wanted, grants=grants)
     assert room.output.startswith("the dep\n") and SECRET not in room.output
 
 
 @walls
 def test_a_mount_to_write_to_is_recorded_too(room: Cell, wanted: frozenset[layers.Layer]) -> None:
-    """A folder with records that is granted by mistake, as a checkpoint's was: whatever happens, it is not "no"."""
+    """A folder with records that is granted by mistake, as a checkpoint's was: whatever happens, it is not
+    "no".
+    """
     (room.base / "canary").write_text("x")
     with paths.hold_folder(room.raw.parent, "/inside") as held:
         grants = replace(room.grants(), held_write=(held,), canary=room.base / "canary")

@@ -1,4 +1,6 @@
-"""The runner gives a stage what it declares and nothing else, and says in public nothing that depends on a record."""
+"""The runner gives a stage what it declares and nothing else, and says in public nothing that depends on a
+record.
+"""
 
 from __future__ import annotations
 
@@ -163,7 +165,8 @@ def test_the_train_stage_itself_cannot_load_a_data_set_from_a_package(finished: 
     finished.edit(
         "stages/open/train.py",
         "    folder = room.path(RELEASE)\n",
-        "    from sklearn.datasets import load_breast_cancer\n\n    load_breast_cancer()\n    folder = room.path(RELEASE)\n",
+        "    from sklearn.datasets import load_breast_cancer\n\n    load_breast_cancer()\n    folder = "
+        "room.path(RELEASE)\n",
     )
     done = finished.run("airlock", "run", "train", check=False)
     assert done.returncode == 1 and "crashed" in done.stderr

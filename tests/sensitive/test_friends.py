@@ -1,4 +1,6 @@
-"""Slots for friends: what a schema may say of them, and that a user who goes takes nothing along but own records and own slots."""
+"""Slots for friends: what a schema may say of them, and that a user who goes takes nothing along but own
+records and own slots.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ def user(per_user: int = 2, appearances: int = 100) -> User:
 
 
 def bound(rows: list[tuple[str | None, list[str | None]]], wanted: User) -> Encoded:
-    """Records of these users, with these friends; a record's own value and its slots are all 0.5. A user None is a null record."""
+    """Records of these users, with these friends; a record's own value and its slots are all 0.5.
+
+    A user None is a null record.
+    """
     x = np.full((len(rows), 1 + SLOTS), 0.5)
     valid = np.array([name is not None for name, _ in rows], np.uint8)
     batch = pa.RecordBatch.from_pydict(
@@ -67,7 +72,9 @@ slot = people | st.none()
 def test_a_user_who_goes_takes_along_own_records_and_slots_only(
     rows: list[tuple[str, list[str | None]]], gone: str
 ) -> None:
-    """The neighbour of docs/proofs/behaviour.md#units: all records of one user null, all slots that name the user empty. Nothing else moves."""
+    """The neighbour of docs/proofs/behaviour.md#units: all records of one user null, all slots that name the
+    user empty. Nothing else moves.
+    """
     without = [
         (None, [None, None])
         if name == gone

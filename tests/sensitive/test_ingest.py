@@ -1,4 +1,6 @@
-"""Ingest seals exactly the records it was given, split by position and key, and says nothing about their values."""
+"""Ingest seals exactly the records it was given, split by position and key, and says nothing about their
+values.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One record with a bound of records per user: what changes through the real ingest is what is priced (docs/proofs/users.md)."""
+"""One record with a bound of records per user: what changes through the real ingest is what is priced
+(docs/proofs/users.md).
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Sensitivities of DP-MAC's coefficients, without clipping: as published (Apps. E to G), and with what those inequalities need.
+"""Sensitivities of DP-MAC's coefficients, without clipping: as published (Apps. E to G), and with what those
+inequalities need.
 
 |z_k| <= T for every layer, w_h are the columns of a layer's weights, alpha_h = softplus(T |w_h|), beta_h = sigmoid(T |w_h|); f' <= beta and
-f f' <= alpha beta on |a| <= T |w_h|, and f'' <= 1/4. Each bound is on N times the sensitivity under replace-one. Half of it bounds
-one record's contribution, the sensitivity under zero-out with a fixed denominator.
+f f' <= alpha beta on |a| <= T |w_h|, and f'' <= 1/4. Each bound is on N times the sensitivity under
+replace-one. Half of it bounds one record's contribution, the sensitivity under zero-out with a fixed
+denominator.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ def _terms(lengths: Array, bound: float) -> tuple[Array, Array]:
 
 
 def published_linear(lengths: Array, bound: float) -> float:
-    """App. E: the root of a sum of squares that are not added up rightly. |p + q|^2 <= |p|^2 + |q|^2 does not hold."""
+    """App. E: the root of a sum of squares that are not added up rightly.
+
+    |p + q|^2 <= |p|^2 + |q|^2 does not hold.
+    """
     alpha, beta = _terms(lengths, bound)
     first = 2 * bound**2 * (bound**2 + float(((alpha * beta) ** 2).sum()))
     second = (
@@ -63,5 +68,8 @@ def output_linear(lengths: Array, bound: float) -> float:
 
 
 def output_curvature(lengths: Array, bound: float) -> float:
-    """Of C of a logistic output layer: sigmoid' / 4 |z|^2 a unit; one record's is App. G's bound, twice is replace-one."""
+    """Of C of a logistic output layer: sigmoid' / 4 |z|^2 a unit; one record's is App.
+
+    G's bound, twice is replace-one.
+    """
     return math.sqrt(len(lengths)) * bound**2 / 8

@@ -1,4 +1,6 @@
-"""A real browser for tests: Chromium driven over the WebDriver protocol, with nothing beyond the standard library."""
+"""A real browser for tests: Chromium driven over the WebDriver protocol, with nothing beyond the standard
+library.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Which files of the tool and of the stages a stage's process can import, whatever params.yaml says.
 
-DVC cannot choose deps by a parameter's value, so a stage depends on the code of every mechanism that it could be asked for.
+DVC cannot choose deps by a parameter's value, so a stage depends on the code of every mechanism that it could
+be asked for.
 """
 
 from __future__ import annotations

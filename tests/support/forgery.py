@@ -21,7 +21,9 @@ Edit = Callable[[Path], None]
 
 
 def forge(bundle: Path, target: Path, signer: Signer, edit: Edit, *, deep: bool = False) -> Path:
-    """Unpack, `edit`, sign the list of files again (`deep`: and every receipt, the ledger and the attestations), pack."""
+    """Unpack, `edit`, sign the list of files again (`deep`: and every receipt, the ledger and the
+    attestations), pack.
+    """
     folder = target.with_suffix("")
     folder.mkdir()
     container.unpack(bundle, folder)

@@ -23,10 +23,11 @@ def values(rows: int, columns: int) -> np.ndarray:
 
 
 def needles(numbers: Iterable[float], *, timestamps: bool = False) -> list[bytes]:
-    """Every number as float and integer, either byte order, decimal, hexadecimal and base64 at each alignment.
+    """Every number as float and integer, either byte order, decimal, hexadecimal and base64 at each
+    alignment.
 
-    Where the haystack holds thousands of `timestamps`, six digits turn up by chance in their fractions of a second: there a
-    number below 1 is looked for with all of its digits only.
+    Where the haystack holds thousands of `timestamps`, six digits turn up by chance in their fractions of a
+    second: there a number below 1 is looked for with all of its digits only.
     """
     found: list[bytes] = []
     for number in map(float, numbers):
@@ -44,7 +45,9 @@ def needles(numbers: Iterable[float], *, timestamps: bool = False) -> list[bytes
 
 
 class Search:
-    """Looks for many needles at once: each by its first eight bytes, in every window of every file, unpacked too."""
+    """Looks for many needles at once: each by its first eight bytes, in every window of every file, unpacked
+    too.
+    """
 
     def __init__(self, wanted: list[bytes]) -> None:
         self._wanted: dict[int, list[bytes]] = {}

@@ -1,4 +1,6 @@
-"""A stage run by root is a user of its own that owns nothing; every stage has limits; its first process tells nothing."""
+"""A stage run by root is a user of its own that owns nothing; every stage has limits; its first process tells
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ SMALL = Limits(memory=256 << 20, processes=40, file_size=1 << 20)
 EATERS = {
     "memory": "bytearray(1 << 30)",
     "file_size": "open('staging/out', 'wb', buffering=0).write(bytes(2 << 20)) == 2 << 20 or 1 / 0",
-    "processes": "import threading, time; [threading.Thread(target=time.sleep, args=(3,), daemon=True).start() for _ in range(60)]",
+    "processes": "import threading, time; [threading.Thread(target=time.sleep, args=(3,), "
+    "daemon=True).start() for _ in range(60)]",
 }
 
 
@@ -50,7 +53,10 @@ def run_held(room: Cell, code: str, wanted: frozenset[layers.Layer] = layers.ALL
 @as_root
 def test_as_root_a_stage_is_a_user_that_owns_nothing(room: Cell) -> None:
     room.dep.chmod(0o600)
-    code = f"import os; print(open({str(room.dep)!r}).read(), os.getresuid(), os.getresgid(), os.getgroups()); open('/outs/x', 'w').write('made')"
+    code = (
+        f"import os; print(open({str(room.dep)!r}).read(), os.getresuid(), os.getresgid(), "
+        "os.getgroups()); open('/outs/x', 'w').write('made')"
+    )
     user = run_held(room, code)
     assert user > 1 << 30 and room.output == f"the dep ({user}, {user}, {user}) ({user}, {user}, {user}) []\n"
     made = room.staging / "x"
@@ -118,7 +124,10 @@ def test_torch_works_within_the_defaults(room: Cell) -> None:
     from airlock.params import BoundaryParams
     from airlock.run import limits
 
-    code = "import torch; x = torch.randn(256, 256, requires_grad=True); (x @ x).sum().backward(); print('trained')"
+    code = (
+        "import torch; x = torch.randn(256, 256, requires_grad=True); (x @ x).sum().backward(); "
+        "print('trained')"
+    )
     outcome = room.run(code, limits=limits.of(BoundaryParams()).for_kernel())
     assert outcome.returncode == 0 and room.output == "trained\n", room.output
 

@@ -65,7 +65,8 @@ def test_without_a_wall_it_could(room: Cell) -> None:
 @needs_all
 def test_sees_only_its_grants(room: Cell) -> None:
     room.run(
-        "import os; print(os.listdir('/'), sorted(os.listdir('.')), os.listdir('data'), os.path.exists('data/raw'))"
+        "import os; print(os.listdir('/'), sorted(os.listdir('.')), os.listdir('data'), "
+        "os.path.exists('data/raw'))"
     )
     assert "['data', 'scratch', 'staging'] ['released'] False" in room.output
     assert "home" not in room.output
@@ -142,7 +143,10 @@ def test_descriptors_are_mapped_and_all_others_closed(room: Cell, wanted: frozen
     os.set_inheritable(leaked, True)
     os.write(given, b"hello")
     os.close(given)
-    code = "import os; os.write(4, os.read(3, 99)); print([n for n in range(5, 512) if os.path.exists(f'/proc/self/fd/{n}')])"
+    code = (
+        "import os; os.write(4, os.read(3, 99)); print([n for n in range(5, 512) if "
+        "os.path.exists(f'/proc/self/fd/{n}')])"
+    )
     try:
         room.run(code, wanted, pass_fds={3: request, 4: told})
     finally:
@@ -178,7 +182,9 @@ for descriptor in (1, 2):
 def test_a_stage_with_a_gpu_can_name_its_threads_and_nothing_else_in_proc(
     room: Cell, wanted: frozenset[Layer]
 ) -> None:
-    """Any device node stands for NVIDIA's here: what counts is that /proc is writable for the processes' own folders only."""
+    """Any device node stands for NVIDIA's here: what counts is that /proc is writable for the processes' own
+    folders only.
+    """
     code = """
 import os
 open("/proc/self/comm", "w").write("named")
@@ -231,7 +237,9 @@ def test_the_time_limit_ends_everything(room: Cell, wanted: frozenset[Layer]) ->
 
 @walls
 def test_nothing_outlives_a_killed_runner(room: Cell, wanted: frozenset[Layer]) -> None:
-    """The stage starts a grandchild that holds a pipe open; the runner is killed without a chance to clean up."""
+    """The stage starts a grandchild that holds a pipe open; the runner is killed without a chance to clean
+    up.
+    """
     held, kept = os.pipe()
     started, ready = os.pipe()
     stage = """

@@ -1,4 +1,6 @@
-"""The filter, run by a small interpreter of classic BPF, and its tables against the kernel's own headers, for both architectures."""
+"""The filter, run by a small interpreter of classic BPF, and its tables against the kernel's own headers, for
+both architectures.
+"""
 
 from __future__ import annotations
 

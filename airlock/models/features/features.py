@@ -1,6 +1,7 @@
 """Feature maps by name. A name carries a version: what `hog-2` computes never changes.
 
-Every map is data-independent and works record by record: encoded records in, integer rows of norm at most LIMIT out.
+Every map is data-independent and works record by record: encoded records in, integer rows of norm at most
+LIMIT out.
 """
 
 from __future__ import annotations
@@ -71,5 +72,6 @@ def feature_map(name: str, kind: str, shape: tuple[int, ...]) -> FeatureMap:
         width = int(matched[1])
         return FeatureMap(name, width, 0, True, partial(tables.cosine, width=width))
     raise ParamsError(
-        f"params.yaml: release.features '{name}' is not a map for {kind} data: use auto or one of {', '.join(NAMES)}"
+        f"params.yaml: release.features '{name}' is not a map for {kind} data: use auto or one of "
+        f"{', '.join(NAMES)}"
     )

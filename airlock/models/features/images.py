@@ -1,13 +1,15 @@
 """Feature maps for images: fixed, public filters; nothing is learned and nothing depends on another record.
 
-`hog`: histograms of signed gradient orientations (Dalal and Triggs, CVPR 2005) with soft assignment relu(cos)^3, at two scales.
-`hog_tents`: the same, but what lies between two cells counts for both, by its distance: pooled under tents instead of boxes, a row
-changes less when a stroke moves a little.
-`gabor`: moduli of a quadrature Gabor bank at two scales, a first-order scattering transform (Bruna and Mallat 2013) with small filters.
+`hog`: histograms of signed gradient orientations (Dalal and Triggs, CVPR 2005) with soft assignment
+relu(cos)^3, at two scales.
+`hog_tents`: the same, but what lies between two cells counts for both, by its distance: pooled under tents
+instead of boxes, a row changes less when a stroke moves a little.
+`gabor`: moduli of a quadrature Gabor bank at two scales, a first-order scattering transform (Bruna and Mallat
+2013) with small filters.
 All: cells of 4 x 4 pixels, square root, each channel standardised over the cells of the one image.
 
-Filters are integers small enough for exact float32 products, and responses are rounded down to integers before they are pooled, so
-that a row does not depend on how a library orders its sums.
+Filters are integers small enough for exact float32 products, and responses are rounded down to integers
+before they are pooled, so that a row does not depend on how a library orders its sums.
 """
 
 from __future__ import annotations
@@ -30,11 +32,15 @@ SMALLEST_SIDE = 24
 BATCH = 32
 CONTRAST = 8.0
 FINE, COARSE = 2**15, 2**13
-"""Sum of a filter's absolute values: times the brightest pixel (255, or 1020 where four are summed) it stays below 2^23."""
+"""Sum of a filter's absolute values: times the brightest pixel (255, or 1020 where four are summed) it stays
+below 2^23.
+"""
 
 
 def hog(images: NDArray[np.uint8]) -> Rows:
-    """Map (n, height, width, channels) to integer rows: mean colours, 12 fine and 8 coarse signed orientations in every cell."""
+    """Map (n, height, width, channels) to integer rows: mean colours, 12 fine and 8 coarse signed
+    orientations in every cell.
+    """
     return _in_batches(
         images,
         lambda pixels: pool(_orientations(pixels, FINE, 12), CELL + 2, CELL, 1),
@@ -52,7 +58,9 @@ def hog_tents(images: NDArray[np.uint8]) -> Rows:
 
 
 def gabor(images: NDArray[np.uint8]) -> Rows:
-    """Map (n, height, width, channels) to integer rows: mean colours, 8 fine and 8 coarse Gabor moduli in every cell."""
+    """Map (n, height, width, channels) to integer rows: mean colours, 8 fine and 8 coarse Gabor moduli in
+    every cell.
+    """
     return _in_batches(
         images,
         lambda pixels: pool(_moduli(pixels, FINE), CELL + 2, CELL, 1),
@@ -90,7 +98,9 @@ def _features(images: NDArray[np.uint8], fine: Pooled, coarse: Pooled) -> Rows:
 
 
 def prepare(images: NDArray[np.uint8]) -> Pixels:
-    """To (channels, n, height, width): small images enlarged by repeating pixels, sides padded with zeros to whole cells."""
+    """To (channels, n, height, width): small images enlarged by repeating pixels, sides padded with zeros to
+    whole cells.
+    """
     pixels = np.moveaxis(images, 3, 0).astype(np.float32)
     times = _enlarging(*pixels.shape[2:])
     if times > 1:
@@ -99,7 +109,9 @@ def prepare(images: NDArray[np.uint8]) -> Pixels:
 
 
 def opponent(pixels: Pixels) -> Pixels:
-    """Brightness and two colour differences, shifted to be non-negative (quarters of integers, so still exact); grey stays grey."""
+    """Brightness and two colour differences, shifted to be non-negative (quarters of integers, so still
+    exact); grey stays grey.
+    """
     if len(pixels) != 3:
         return pixels
     red, green, blue = pixels
@@ -109,7 +121,9 @@ def opponent(pixels: Pixels) -> Pixels:
 
 
 def _orientations(pixels: Pixels, scale: int, count: int) -> Pixels:
-    """Gradient magnitude times relu(cos)^3 of the angle to each of `count` directions; of several colours the strongest."""
+    """Gradient magnitude times relu(cos)^3 of the angle to each of `count` directions; of several colours the
+    strongest.
+    """
     along = convolve(pixels, _derivatives(scale, count))
     across, down = along[0], along[count // 4]
     inverse = np.float32(2**-5) / (across * across + down * down + np.float32(1))
@@ -127,7 +141,10 @@ def _moduli(pixels: Pixels, scale: int) -> Pixels:
 
 
 def convolve(pixels: Pixels, filters: NDArray[np.float32]) -> Pixels:
-    """(channels, n, height, width) to (filters, channels, n, height, width), zeros outside. Exact: integers below 2^24 throughout."""
+    """(channels, n, height, width) to (filters, channels, n, height, width), zeros outside.
+
+    Exact: integers below 2^24 throughout.
+    """
     side = math.isqrt(filters.shape[1])
     padded = np.pad(pixels, [(0, 0), (0, 0), (side // 2, side // 2), (side // 2, side // 2)])
     height, width = pixels.shape[2:]
@@ -139,7 +156,10 @@ def convolve(pixels: Pixels, filters: NDArray[np.float32]) -> Pixels:
 
 
 def pool(channels: Pixels, size: int, stride: int, padding: int) -> Pixels:
-    """Sums over windows of the last two axes. Exact: at most 36 integers (or quarters) that are each below 2^18."""
+    """Sums over windows of the last two axes.
+
+    Exact: at most 36 integers (or quarters) that are each below 2^18.
+    """
     down, across = (_windows(length, size, stride, padding) for length in channels.shape[2:])
     pooled: Pixels = down @ (channels.reshape(-1, channels.shape[3]) @ across.T).reshape(
         *channels.shape[:3], -1
@@ -150,7 +170,8 @@ def pool(channels: Pixels, size: int, stride: int, padding: int) -> Pixels:
 def pool_tents(channels: Pixels, stride: int, reach: int) -> Rows:
     """Weighted sums: `reach` less the distance to the middle of a cell, across and down.
 
-    Exact: weights are halves and sum to at most 25, so sums across stay below 2^24 halves in float32; those down are float64.
+    Exact: weights are halves and sum to at most 25, so sums across stay below 2^24 halves in float32; those
+    down are float64.
     """
     down, across = (_tents(length, stride, reach) for length in channels.shape[2:])
     lines = (channels.reshape(-1, channels.shape[3]) @ across.T).reshape(*channels.shape[:3], -1)
@@ -160,7 +181,10 @@ def pool_tents(channels: Pixels, stride: int, reach: int) -> Rows:
 
 @lru_cache
 def _windows(length: int, size: int, stride: int, padding: int) -> Pixels:
-    """One row per window: ones where it lies. Windows reach over the edge by `padding`, where everything is zero."""
+    """One row per window: ones where it lies.
+
+    Windows reach over the edge by `padding`, where everything is zero.
+    """
     starts = np.arange((length + 2 * padding - size) // stride + 1)[:, None] * stride - padding
     places = np.arange(length)[None]
     return ((places >= starts) & (places < starts + size)).astype(np.float32)
@@ -175,7 +199,9 @@ def _tents(length: int, stride: int, reach: int) -> Pixels:
 
 
 def standardise(pooled: Rows) -> Rows:
-    """Square root, then mean 0 and deviation 1 over the cells of each channel of each image, then norm 1, on the grid."""
+    """Square root, then mean 0 and deviation 1 over the cells of each channel of each image, then norm 1, on
+    the grid.
+    """
     channels, n = pooled.shape[:2]
     roots = np.floor(np.sqrt(pooled) * 16.0).reshape(channels, n, -1).transpose(1, 0, 2)
     count = roots.shape[2]
@@ -188,7 +214,9 @@ def standardise(pooled: Rows) -> Rows:
 
 @lru_cache
 def _derivatives(scale: int, count: int) -> NDArray[np.float32]:
-    """Gaussian derivatives, deviation 0.8 pixels, in the first half of `count` directions, as integers of absolute sum at most `scale`."""
+    """Gaussian derivatives, deviation 0.8 pixels, in the first half of `count` directions, as integers of
+    absolute sum at most `scale`.
+    """
     steps = np.arange(-2, 3)
     smooth = np.exp(-(steps**2) / (2 * 0.8**2))
     slope = np.outer(smooth, -steps * smooth)
@@ -198,7 +226,9 @@ def _derivatives(scale: int, count: int) -> NDArray[np.float32]:
 
 @lru_cache
 def _quadratures(scale: int) -> NDArray[np.float32]:
-    """Even and odd Gabor filters in 8 directions: deviation 0.9 pixels, frequency 2.4, even ones with mean zero."""
+    """Even and odd Gabor filters in 8 directions: deviation 0.9 pixels, frequency 2.4, even ones with mean
+    zero.
+    """
     down, across = np.meshgrid(np.arange(-2, 3), np.arange(-2, 3), indexing="ij")
     envelope = np.exp(-(across**2 + down**2) / (2 * 0.9**2))
     envelope /= envelope.sum()

@@ -1,6 +1,8 @@
-"""What happens to rows between passes: centre, weigh, whiten, go through neurons. Each step is built from earlier releases only.
+"""What happens to rows between passes: centre, weigh, whiten, go through neurons. Each step is built from
+earlier releases only.
 
-Steps hold integers, so that applying them is exact until a row is normalised; a null record stays zero through all of them.
+Steps hold integers, so that applying them is exact until a row is normalised; a null record stays zero
+through all of them.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ SYNAPSE = 2.0**12
 
 @dataclass(frozen=True)
 class Centre:
-    """Subtract a released mean, append a constant, weigh the columns, scale each row to norm 1 (the ellipsoid clip).
+    """Subtract a released mean, append a constant, weigh the columns, scale each row to norm 1 (the ellipsoid
+    clip).
 
-    With weights R the row is u = R h / |R h|: a point of the ellipsoid |R^-1 ...| = 1 whatever the record, see docs/proofs/relevance.md#weights.
+    With weights R the row is u = R h / |R h|: a point of the ellipsoid |R^-1 ...| = 1 whatever the record,
+    see docs/proofs/relevance.md#weights.
     """
 
     centre: NDArray[np.int64]
@@ -58,7 +62,9 @@ class Whiten:
 
 @dataclass(frozen=True)
 class Neurons:
-    """A hidden layer: multiply by a released matrix, add released offsets, rectify; a row longer than LIMIT is shortened to it."""
+    """A hidden layer: multiply by a released matrix, add released offsets, rectify; a row longer than LIMIT
+    is shortened to it.
+    """
 
     matrix: NDArray[np.int64]
     offset: NDArray[np.int64]
@@ -81,7 +87,10 @@ Step = Centre | Whiten | Neurons
 def centre(
     total: NDArray[np.int64], n: int, *, bias: int = 0, weights: NDArray[np.float64] | None = None
 ) -> Centre:
-    """From a noisy sum of rows to a centring step. The mean of rows of norm 1 has norm at most 1, so a longer one is scaled back."""
+    """From a noisy sum of rows to a centring step.
+
+    The mean of rows of norm 1 has norm at most 1, so a longer one is scaled back.
+    """
     mean = total.astype(np.float64) / n
     mean *= min(1.0, LIMIT / max(float(np.sqrt(mean @ mean)), 1.0))
     integers = None
@@ -94,7 +103,8 @@ def centre(
 def whiten(gram: NDArray[np.int64], noise: float, ridge: float) -> Whiten:
     """From a noisy Gram matrix to a whitening step T = V (max(w, 0) + ridge r)^(-1/2), r = sqrt(2 p) noise.
 
-    r is the radius of the noise's spectrum (semicircle law), so directions below it are damped rather than blown up.
+    r is the radius of the noise's spectrum (semicircle law), so directions below it are damped rather than
+    blown up.
     """
     values, vectors = eigen(gram)
     radius = spectral_radius(len(gram), noise)
@@ -104,7 +114,9 @@ def whiten(gram: NDArray[np.int64], noise: float, ridge: float) -> Whiten:
 
 
 def spectral_radius(size: int, noise: float) -> float:
-    """Edge of the spectrum of symmetric noise with standard deviation `noise` on the diagonal, noise / sqrt 2 off it."""
+    """Edge of the spectrum of symmetric noise with standard deviation `noise` on the diagonal, noise / sqrt 2
+    off it.
+    """
     return float(np.sqrt(2.0 * size) * noise)
 
 
@@ -118,7 +130,9 @@ def eigen(matrix: NDArray[np.int64]) -> tuple[Rows, Rows]:
 
 
 def steps_of(tensors: Mapping[str, NDArray[np.int64]], bias: int) -> list[Step]:
-    """The steps as released: `centre`, perhaps with `weights`, perhaps followed by `whitening`, perhaps by `neurons` and their centre."""
+    """The steps as released: `centre`, perhaps with `weights`, perhaps followed by `whitening`, perhaps by
+    `neurons` and their centre.
+    """
     steps: list[Step] = [Centre(tensors["centre"], bias, tensors.get("weights"))]
     if "whitening" in tensors:
         steps.append(Whiten(tensors["whitening"]))

@@ -1,7 +1,8 @@
 """Records as rows of integers on one public grid.
 
-Every operation here is either an exact integer one (products and sums that stay below 2^53) or one correctly rounded IEEE operation
-per element. A row is therefore a function of its own record, bit for bit, whatever the batch, the order or the number of workers.
+Every operation here is either an exact integer one (products and sums that stay below 2^53) or one correctly
+rounded IEEE operation per element. A row is therefore a function of its own record, bit for bit, whatever the
+batch, the order or the number of workers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 LIMIT = 2**15 - 1
-"""Rows are integers of Euclidean norm at most LIMIT (so they fit 16 bits); the unit of the grid is 1/LIMIT."""
+"""Rows are integers of Euclidean norm at most LIMIT (so they fit 16 bits); the unit of the grid is 1/LIMIT.
+"""
 EXACT = 2.0**53
 
 Rows = NDArray[np.float64]
@@ -25,10 +27,12 @@ def squared_norms(rows: Rows) -> Rows:
 
 
 def normalise(rows: Rows) -> Rows:
-    """Scale integer rows to norm at most LIMIT, rounded toward zero. Squared norms must be below 2^53; zeros stay zeros.
+    """Scale integer rows to norm at most LIMIT, rounded toward zero. Squared norms must be below 2^53; zeros
+    stay zeros.
 
-    Root, quotient and product are each correctly rounded, so a scaled row is at most LIMIT (1 + 2^-51) long before it is truncated.
-    Its squared norm is an integer at most LIMIT^2 (1 + 2^-49) < LIMIT^2 + 1, that is at most LIMIT^2.
+    Root, quotient and product are each correctly rounded, so a scaled row is at most LIMIT (1 + 2^-51) long
+    before it is truncated. Its squared norm is an integer at most LIMIT^2 (1 + 2^-49) < LIMIT^2 + 1, that is
+    at most LIMIT^2.
     """
     squares = squared_norms(rows)
     scale = np.divide(float(LIMIT), np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
@@ -37,14 +41,18 @@ def normalise(rows: Rows) -> Rows:
 
 
 def check(rows: Rows) -> Rows:
-    """The rows themselves, once no one is longer than LIMIT. What is proved in `normalise` is also looked at."""
+    """The rows themselves, once no one is longer than LIMIT.
+
+    What is proved in `normalise` is also looked at.
+    """
     if bool((squared_norms(rows) > float(LIMIT) ** 2).any()):
         raise ArithmeticError("a row is longer than the bound that its sensitivity rests on")
     return rows
 
 
 def shift_for(matrix: Rows) -> float:
-    """The power of two by which `multiply` must reduce its products, so that their squared norms stay below 2^53.
+    """The power of two by which `multiply` must reduce its products, so that their squared norms stay below
+    2^53.
 
     |row matrix| <= |row| |matrix|_F, and every partial sum of a product is at most |row| times the longest column.
     """

@@ -1,6 +1,7 @@
 """Softmax residuals on the grid: correctly rounded IEEE operations, element by element, in a fixed order.
 
-Library exponentials may round differently in different lanes of a vector; here the residual of a record is a function of its row alone.
+Library exponentials may round differently in different lanes of a vector; here the residual of a record is a
+function of its row alone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ LN2_LOW = 1.6465949582897082e-12
 
 
 def residuals(logits: Rows, targets: Rows, clip: float) -> Rows:
-    """y - softmax(logits), clipped to norm `clip`, as integers of norm at most BOUND. `targets` is one-hot; a row of zeros gives zeros."""
+    """y - softmax(logits), clipped to norm `clip`, as integers of norm at most BOUND.
+
+    `targets` is one-hot; a row of zeros gives zeros.
+    """
     gap = targets - softmax(logits)
     norms = np.sqrt(_add(gap * gap))
     scale = BOUND / np.maximum(norms, clip)

@@ -1,4 +1,6 @@
-"""Feature maps for tables. A record arrives as numbers in [0, 1]: bounded columns, one-hot categories, missing indicators."""
+"""Feature maps for tables. A record arrives as numbers in [0, 1]: bounded columns, one-hot categories,
+missing indicators.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,16 @@ PHASES = 2**12
 STEPS = 2.0**12
 REACH = 2.0
 BIAS = 0.2
-"""bench/choose.py chooses both constants; docs/mechanism.md, section 5."""
+"""bench/flagship/choose.py chooses both constants; docs/mechanism.md, section 5."""
 
 
 def linear(records: NDArray[np.float64], *, reach: float = REACH) -> Rows:
     """2 sqrt(x) - 1 in every column, each record shortened to norm LIMIT if it is longer.
 
-    The root spreads what generous public bounds press toward zero, and leaves 0 and 1 where they are. A record in which every column is
-    at half of its half range has norm LIMIT: few are longer, and noise need not cover corners where no record is.
+    The root spreads what generous public bounds press toward zero, and leaves 0 and 1 where they are. A
+    record in which every column is
+    at half of its half range has norm LIMIT: few are longer, and noise need not cover corners where no record
+    is.
     """
     rows = np.trunc((2.0 * np.sqrt(records) - 1.0) * (reach * LIMIT / math.sqrt(records.shape[1])))
     return clip_to_norm(rows, LIMIT)
@@ -35,7 +39,8 @@ def bias(columns: int, *, reach: float = REACH, part: float = BIAS) -> int:
 
 
 def cosine(records: NDArray[np.float64], width: int, *, bandwidth: float = 0.25) -> Rows:
-    """Random cosine features (Rahimi and Recht, 2007) of the same columns: cos(w.x + b), directions and phases public and fixed.
+    """Random cosine features (Rahimi and Recht, 2007) of the same columns: cos(w.x + b), directions and
+    phases public and fixed.
 
     Phases are exact integers, so the cosine is one look into a table.
     """

@@ -1,10 +1,12 @@
 """The human behaviour model of Phan, Wu and Dou (arXiv 1706.08839v2, Eqs. 23-26) on records that are windows.
 
-A record holds d attributes over N past time points (the visible units V), the same attributes now (x), and slots for friends' influence
-psi. The mean influence enters the biases, Eq. 25:  b_k(t) = b_k + B_k.x + eta_k I.  Here I is a sum over slots divided by their number, a
-constant: then one friend moves I by at most one part of that number, whatever the degrees (docs/proofs/behaviour.md#slots). Filters span all
-N points and `height` neighbouring attributes; hidden units are pooled in pairs. Everything about records is integer arithmetic or one
-correctly rounded operation, so a row is a function of its own record, bit for bit.
+A record holds d attributes over N past time points (the visible units V), the same attributes now (x), and
+slots for friends' influence psi. The mean influence enters the biases, Eq. 25:  b_k(t) = b_k + B_k.x + eta_k
+I.  Here I is a sum over slots divided by their number, a
+constant: then one friend moves I by at most one part of that number, whatever the degrees
+(docs/proofs/behaviour.md#slots). Filters span all N points and `height` neighbouring attributes; hidden units
+are pooled in pairs. Everything about records is integer arithmetic or one correctly rounded operation, so a
+row is a function of its own record, bit for bit.
 """
 
 from __future__ import annotations
@@ -95,14 +97,17 @@ def layout_of(shape: tuple[int, ...], slots: int, days: int, height: int) -> Lay
     attributes, rest = divmod(shape[0] - slots, days + 1)
     if len(shape) != 1 or rest or attributes < 1:
         raise ParamsError(
-            f"params.yaml: release.options.days {days}: {shape[0] - slots} columns are not {days} + 1 times the attributes"
+            f"params.yaml: release.options.days {days}: {shape[0] - slots} columns are not {days} + 1 times "
+            "the attributes"
         )
     return Layout(attributes, days, slots, height)
 
 
 @dataclass(frozen=True)
 class Units:
-    """A trained machine in integers: filters (K, height * N), b (K), B (K, d), eta (K) a slot, and what a pooled unit is on average."""
+    """A trained machine in integers: filters (K, height * N), b (K), B (K, d), eta (K) a slot, and what a
+    pooled unit is on average.
+    """
 
     filters: Integers
     hidden: Integers
@@ -111,7 +116,10 @@ class Units:
     average: Integers
 
     def probabilities(self, layout: Layout, past: Rows, present: Rows, influence: Rows) -> Rows:
-        """P(pooled unit is on), (n, K, blocks), in units of 1/FINE: Eqs. 23 and 25 with probabilistic max pooling."""
+        """P(pooled unit is on), (n, K, blocks), in units of 1/FINE: Eqs.
+
+        23 and 25 with probabilistic max pooling.
+        """
         bias = (
             present @ self.own.T.astype(np.float64)
             + influence * self.social.astype(np.float64)
@@ -140,7 +148,8 @@ class Scales:
     """How long the parts of a row are, as parts of its largest length.
 
     Attributes:
-        gain: of an attribute that is 1 away from its mean; the own part of a row is cut where it would be too long.
+        gain: of an attribute that is 1 away from its mean; the own part of a row is cut where it would be too
+            long.
         stretch: of a pooled unit, in units of `gain`.
         influence: the length that is kept for the mean influence.
     """
@@ -157,7 +166,8 @@ class Scales:
 
 @dataclass(frozen=True)
 class RowMap:
-    """From encoded records to integer rows of norm at most LIMIT: a user's own part, mean influence, a constant.
+    """From encoded records to integer rows of norm at most LIMIT: a user's own part, mean influence, a
+    constant.
 
     Attributes:
         layout: of a record.
@@ -208,7 +218,10 @@ def width(layout: Layout, groups: int | None) -> int:
 def assemble(
     layout: Layout, own: Rows, influence: Rows, scales: Scales, valid: NDArray[np.uint8], *, constant: bool
 ) -> Rows:
-    """Own part scaled and cut, influence beside it, perhaps a constant. The cut is a projection: it brings no two rows farther apart."""
+    """Own part scaled and cut, influence beside it, perhaps a constant.
+
+    The cut is a projection: it brings no two rows farther apart.
+    """
     scaled = clip_to_norm(np.trunc(own * (scales.gain * LIMIT / FINE)), scales.own)
     parts = [scaled, np.trunc(influence * (scales.influence * LIMIT / (FINE * layout.slots)))]
     parts += [np.full((len(own), 1), float(int(CONSTANT * LIMIT)))] if constant else []
@@ -217,7 +230,9 @@ def assemble(
 
 @dataclass(frozen=True)
 class PatchMap:
-    """From encoded records to the rows whose moments train a machine: (patch, x, I), one row for every position of a filter."""
+    """From encoded records to the rows whose moments train a machine: (patch, x, I), one row for every
+    position of a filter.
+    """
 
     layout: Layout
     centre: Integers

@@ -1,8 +1,9 @@
-"""The convolutional deep belief network of Phan, Wu and Dou (arXiv 1706.08839v2), and the sensitivity of its energy (Lemma 2).
+"""The convolutional deep belief network of Phan, Wu and Dou (arXiv 1706.08839v2), and the sensitivity of its
+energy (Lemma 2).
 
-For MNIST: 32 and 64 groups of 5 x 5 filters, each followed by pooling over 2 x 2, a fully connected layer of 25 units, linear outputs.
-A network is built from `pcdbn:32-64-25`. Polynomials stand for the sigmoid while a layer is learned, as in the authors' code; what a
-learned layer passes on are exact probabilities.
+For MNIST: 32 and 64 groups of 5 x 5 filters, each followed by pooling over 2 x 2, a fully connected layer of
+25 units, linear outputs. A network is built from `pcdbn:32-64-25`. Polynomials stand for the sigmoid while a
+layer is learned, as in the authors' code; what a learned layer passes on are exact probabilities.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Belief(nn.Module):
     """Machines with pooling, one fully connected layer with the sigmoid, linear outputs.
 
     Attributes:
-        maximal: plain maxima of the probabilities are pooled (1), instead of probabilities that any unit of a block is on (0).
+        maximal: plain maxima of the probabilities are pooled (1), instead of probabilities that any unit of a
+            block is on (0).
     """
 
     maximal: Tensor
@@ -43,7 +45,8 @@ class Belief(nn.Module):
         ]
         self.filters = nn.ParameterList(nn.Parameter(one) for one in drawn)
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(groups)) for _, groups in pairs)
-        # The authors' code normalises over the batch; a network that is never trained here leaves everything as it is.
+        # The authors' code normalises over the batch; a network that is never trained here leaves everything
+        # as it is.
         self.hidden = nn.Sequential(
             nn.Linear(_width(shape, layers), layers[-1]), nn.BatchNorm1d(layers[-1], eps=1e-3, affine=False)
         )
@@ -99,9 +102,11 @@ def _width(shape: Shape, layers: Shape) -> int:
 
 
 def brackets(units: Tensor, sigmoid: Polynomial, *, scale: float | None = None) -> Tensor:
-    """What Lemma 2 takes twice the maximum of, for each record: L1 of its energy's coefficients at W = 1 and b = 1.
+    """What Lemma 2 takes twice the maximum of, for each record: L1 of its energy's coefficients at W = 1 and
+    b = 1.
 
-    Eqs. 15 and 16 are missing from the supplied text; this is what its proof describes (docs/proofs/pcdbn.md#not-proven), absolute values inside.
+    Eqs. 15 and 16 are missing from the supplied text; this is what its proof describes
+    (docs/proofs/pcdbn.md#not-proven), absolute values inside.
 
     Args:
         units: (n, channels, height, width).
@@ -117,18 +122,24 @@ def brackets(units: Tensor, sigmoid: Polynomial, *, scale: float | None = None) 
 
 
 def code_delta(units: Tensor, sigmoid: Polynomial) -> float:
-    """Delta as the authors' code computes it from a batch: the products of hidden and visible units are left out."""
+    """Delta as the authors' code computes it from a batch: the products of hidden and visible units are left
+    out.
+    """
     inside = functional.conv2d(units, torch.ones(1, units.shape[1], SIDE, SIDE, dtype=units.dtype)) + 1
     hidden = sigmoid(inside / inside.max()).clamp(0, 1)
     return 2.0 * float(hidden.sum((2, 3)).abs().max()) + 2.0 * float(units.sum((2, 3)).abs().max())
 
 
 def domain_bracket(channels: int, height: int, width: int, sigmoid: Polynomial) -> float:
-    """The largest bracket of any record with units in [0, 1] and arguments in [-1, 1]: all units 1, all arguments 1."""
+    """The largest bracket of any record with units in [0, 1] and arguments in [-1, 1]: all units 1, all
+    arguments 1.
+    """
     positions, patch = (height - SIDE + 1) * (width - SIDE + 1), channels * SIDE * SIDE
     return sigmoid.total * positions * (patch + 1) + channels * height * width
 
 
 def monomials(channels: int, degree: int) -> int:
-    """How many coefficients the energy of one group has: monomials of degree up to L + 1 in its weights and bias."""
+    """How many coefficients the energy of one group has: monomials of degree up to L + 1 in its weights and
+    bias.
+    """
     return math.comb(channels * SIDE * SIDE + 1 + degree + 1, degree + 1)

@@ -1,9 +1,10 @@
 """Convolutional restricted Boltzmann machines (Lee, Grosse, Ranganath and Ng, ICML 2009) in plain PyTorch.
 
-K groups of hidden units share a filter each; `drive` is (W~ * v) + b of Eq. 5, and the visible units answer by the full convolution of
-Eq. 6. Biases may depend on the record (Eqs. 23-26): every function takes `hidden_bias` (n, K) and `visible_bias` (n, channels) beside
-the machine's own. Pooling is probabilistic: of the units in a block at most one is on, and the pooled unit is on if any of them is.
-Nothing here reads a file or knows where the records come from; randomness comes from a generator that the caller seeds.
+K groups of hidden units share a filter each; `drive` is (W~ * v) + b of Eq. 5, and the visible units answer
+by the full convolution of Eq. 6. Biases may depend on the record (Eqs. 23-26): every function takes
+`hidden_bias` (n, K) and `visible_bias` (n, channels) beside the machine's own. Pooling is probabilistic: of
+the units in a block at most one is on, and the pooled unit is on if any of them is. Nothing here reads a file
+or knows where the records come from; randomness comes from a generator that the caller seeds.
 """
 
 from __future__ import annotations
@@ -76,16 +77,19 @@ def approximate_energy(machine: Machine, visible: Tensor, sigmoid: Polynomial) -
 def normalise(drive: Tensor) -> Tensor:
     """Local response normalisation, the paper's Z, into [-1, 1].
 
-    As printed, Z = max(own, (q + alpha * sum of squares)^beta) leaves arguments below -1 to negative drives; |own| is what the text wants.
+    As printed, Z = max(own, (q + alpha * sum of squares)^beta) leaves arguments below -1 to negative drives;
+    |own| is what the text wants.
     """
     normal: Tensor = drive.sign() * Contrast()(drive.abs())
     return normal
 
 
 def pool(drive: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Probabilities of hidden units and of pooled units; blocks of `size` x `size`, the last ones smaller where it does not divide.
+    """Probabilities of hidden units and of pooled units; blocks of `size` x `size`, the last ones smaller
+    where it does not divide.
 
-    P(h_ij = 1 | v) = e^I_ij / (1 + sum over the block of e^I), P(p = 0 | v) = 1 / (1 + sum over the block of e^I).
+    P(h_ij = 1 | v) = e^I_ij / (1 + sum over the block of e^I), P(p = 0 | v) = 1 / (1 + sum over the block of
+    e^I).
     """
     height, width = drive.shape[2:]
     blocks = functional.unfold(_pad(drive, size).flatten(0, 1)[:, None], size, stride=size)
@@ -133,7 +137,9 @@ class Biases:
 
 @dataclass(frozen=True)
 class Chain:
-    """How a Markov chain moves: in blocks of `size` (1: independent hidden units), visible units binary, or means with Gaussian noise."""
+    """How a Markov chain moves: in blocks of `size` (1: independent hidden units), visible units binary, or
+    means with Gaussian noise.
+    """
 
     size: int = 1
     gaussian: bool = False

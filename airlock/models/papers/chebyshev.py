@@ -1,9 +1,10 @@
-"""Polynomials in the place of the sigmoid on [-1, 1]: Chebyshev's series, and what Phan, Wu and Dou (arXiv 1706.08839v2) use or compare.
+"""Polynomials in the place of the sigmoid on [-1, 1]: Chebyshev's series, and what Phan, Wu and Dou (arXiv
+1706.08839v2) use or compare.
 
 chebyshev-L     the truncated series of Eqs. 9-11 of degree L. Even orders vanish, so L = 2 is L = 1
 published-7     the paper's example for L = 7 (below Eq. 14): 2^-5 (-5x^7 + 21x^5 - 35x^3 + 35x + 16). Its derivative is
-                (35/32) (1 - x^2)^3: the maximally flat step from 0 to 1, which is not the series of the sigmoid (its slope at 0 is
-                1.09 instead of 0.25)
+                (35/32) (1 - x^2)^3: the maximally flat step from 0 to 1, which is not the series of the
+                sigmoid (its slope at 0 is 1.09 instead of 0.25)
 taylor-L        the series of the sigmoid at 0 up to x^L, L at most 7
 taylor-tanh     the paper's rival (Sec. 4.1.2): tanh x = x - x^3/3 + 2x^5/15, written there with the letter of the sigmoid
 piecewise       one line of Amin et al. 1997, the other rival: x/4 + 1/2 where |x| <= 1
@@ -54,7 +55,9 @@ class Polynomial:
 
     @property
     def total(self) -> float:
-        """sum of |alpha_l|: the most that a value can be on [-1, 1], and what the paper's sensitivity grows with."""
+        """sum of |alpha_l|: the most that a value can be on [-1, 1], and what the paper's sensitivity grows
+        with.
+        """
         return math.fsum(abs(alpha) for alpha in self.alphas)
 
     def __call__(self, x: Any) -> Any:
@@ -97,7 +100,10 @@ def sigmoid(x: Floats) -> Floats:
 
 
 def series(function: Callable[[Floats], Floats], degree: int) -> Floats:
-    """A_0/2, A_1, ..., A_L of Eq. 10: the integrals by Gauss and Chebyshev's rule, exact for polynomials up to degree 2 NODES - 1."""
+    """A_0/2, A_1, ..., A_L of Eq.
+
+    10: the integrals by Gauss and Chebyshev's rule, exact for polynomials up to degree 2 NODES - 1.
+    """
     angles = (np.arange(NODES) + 0.5) * (math.pi / NODES)
     values = function(np.cos(angles))
     coefficients: Floats = np.cos(np.outer(np.arange(degree + 1), angles)) @ values * (2 / NODES)

@@ -1,7 +1,7 @@
 """Six convolutions and three fully connected layers, as Xiang et al. have them for CIFAR-10 (Table II).
 
-Widths, strides and units are not in the paper. These are ours: every second convolution halves the sides, and the whole is small enough
-to be trained for 20 epochs on one core in ten minutes.
+Widths, strides and units are not in the paper. These are ours: every second convolution halves the sides, and
+the whole is small enough to be trained for 20 epochs on one core in ten minutes.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""A convolutional Boltzmann machine with biases that depend on the record (Eqs. 23-26), trained without records.
+"""A convolutional Boltzmann machine with biases that depend on the record (Eqs. 23-26), trained without
+records.
 
     hidden    h_k = sigmoid((W~_k * v) + b_k + B_k.x + eta_k I)            Eqs. 23 and 25
     visible   v   = sum over k of (W_k * h_k) + c + A.x + eta I + noise     Eqs. 24 and 26, Gaussian units for attributes are numbers
 
-With the sigmoid replaced by its Chebyshev series of degree 1 the data side of contrastive divergence is a1 S w, where w = (W_k, B_k, eta_k)
-and S holds the moments of (patch, x, I): one released matrix trains all groups (docs/proofs/patch-moments.md#guarantee, airlock/models/papers/filters.py). The model's
-side comes from persistent chains that start from noise; their x and I, which the model takes as given, are drawn from the Gaussian that S
-describes. The weights of all groups are kept orthogonal and so short that drives stay in [-1, 1], where the series holds.
+With the sigmoid replaced by its Chebyshev series of degree 1 the data side of contrastive divergence is a1 S
+w, where w = (W_k, B_k, eta_k) and S holds the moments of (patch, x, I): one released matrix trains all groups
+(docs/proofs/patch-moments.md#guarantee, airlock/models/papers/filters.py). The model's side comes from
+persistent chains that start from noise; their x and I, which the model takes as given, are drawn from the
+Gaussian that S describes. The weights of all groups are kept orthogonal and so short that drives stay in [-1,
+1], where the series holds.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from airlock.models.papers.chebyshev import polynomial
 Floats = NDArray[np.float64]
 SEED = 0
 CHAINS, STEPS = 128, 200
-BOLDNESS = 4.0
+STEP_FACTOR = 4.0
 SPREAD = 3.0
 """Standard deviations of the largest drive that fit into [-1, 1]."""
 FLOOR = 1e-8
@@ -54,7 +57,10 @@ def mean_influence(influence: Tensor, friends: Tensor) -> Tensor:
 
 
 def train(moments: Floats, layout: Layout, groups: int, *, steps: int = STEPS) -> tuple[Machine, Dynamics]:
-    """A machine from the noisy second moments of rows (patch, x, I), for rows in the same unit. Public seed, one thread."""
+    """A machine from the noisy second moments of rows (patch, x, I), for rows in the same unit.
+
+    Public seed, one thread.
+    """
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     threads = torch.get_num_threads()
@@ -81,12 +87,13 @@ def _diverge(moments: Floats, layout: Layout, groups: int, steps: int) -> tuple[
         machine, dynamics = _machine(length * weights, answer, layout)
         biases = dynamics.biases(beside[:, :-1], beside[:, -1])
         visible = chain.step(machine, visible, drawn, biases)
-        # The same series on both sides, without its constant: rows have mean zero, and what x and I do by themselves cancels.
+        # The same series on both sides, without its constant: rows have mean zero, and what x and I do by
+        # themselves cancels.
         hidden = slope * machine.drive(visible, biases.hidden)
         found = statistics(machine, visible, hidden).filters.reshape(groups, -1) / layout.positions
         beside_found = torch.einsum("nk,nd->kd", hidden.mean((2, 3)), beside) / len(beside)
         gap = slope * length * weights @ target - torch.cat([found, beside_found], 1).numpy()
-        rate = BOLDNESS / (slope * length * float(np.abs(target).sum(axis=1).max())) * (1 - step / steps)
+        rate = STEP_FACTOR / (slope * length * float(np.abs(target).sum(axis=1).max())) * (1 - step / steps)
         weights = _orthonormal(weights + rate * gap)
         # Eq. 26 has one bias for all visible units of a record: what their mean has in common with x and I.
         drift = target[:patch, patch:].mean(axis=0) - (visible.mean((1, 2, 3)) @ beside / len(beside)).numpy()
@@ -105,7 +112,9 @@ def _machine(weights: Floats, answer: Floats, layout: Layout) -> tuple[Machine, 
 
 
 def _units(moments: Floats, groups: int, patch: int) -> tuple[Floats, float, float]:
-    """Moments in units where patches beyond `groups` directions have variance 1, the chains' noise; how long weights may be; the unit."""
+    """Moments in units where patches beyond `groups` directions have variance 1, the chains' noise; how long
+    weights may be; the unit.
+    """
     values = np.linalg.eigvalsh(moments[:patch, :patch])[::-1]
     largest = float(np.linalg.eigvalsh(moments)[-1])
     floor = max(float(values[groups:].mean()) if groups < patch else 0.0, largest * 1e-3, FLOOR)
@@ -168,7 +177,9 @@ def integers(
 
 
 def _average(weights: Floats, moments: Floats) -> NDArray[np.int64]:
-    """Mean of a pooled unit when drives are Gaussian with the variance that the moments give them, in units of 1/FINE."""
+    """Mean of a pooled unit when drives are Gaussian with the variance that the moments give them, in units
+    of 1/FINE.
+    """
     drawn = torch.Generator().manual_seed(SEED)
     deviations = np.sqrt(np.maximum(np.einsum("kd,de,ke->k", weights, moments, weights), 0.0))
     drives = (

@@ -1,10 +1,13 @@
-"""Filters from released patch moments: contrastive divergence whose data side is the moment matrix, so that no record is needed.
+"""Filters from released patch moments: contrastive divergence whose data side is the moment matrix, so that
+no record is needed.
 
-With the sigmoid replaced by its Chebyshev series of degree 1, h = a0 + a1 w.p, the data side of the divergence of a convolutional
-Boltzmann machine is E[h p] = a0 m + a1 S w: the patch moments S are all it needs, for any number of filters (docs/proofs/patch-moments.md#guarantee). The
-patches have mean zero in every channel and so have the filters, hence m = 0 up to the border. The model's side comes from persistent
-chains that start from noise. Filters are kept orthogonal and short: then drives stay in [-1, 1], where the series holds, and the
-fixed points are the eigenvectors of S with the largest eigenvalues, in order; `eigenvectors` has them in closed form.
+With the sigmoid replaced by its Chebyshev series of degree 1, h = a0 + a1 w.p, the data side of the
+divergence of a convolutional Boltzmann machine is E[h p] = a0 m + a1 S w: the patch moments S are all it
+needs, for any number of filters (docs/proofs/patch-moments.md#guarantee). The patches have mean zero in every
+channel and so have the filters, hence m = 0 up to the border. The model's side comes from persistent chains
+that start from noise. Filters are kept orthogonal and short: then drives stay in [-1, 1], where the series
+holds, and the fixed points are the eigenvectors of S with the largest eigenvalues, in order; `eigenvectors`
+has them in closed form.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ SEED = 0
 CHAINS, SIDE, STEPS = 16, 12, 200
 SPREAD = 3.0
 """Standard deviations of the largest drive that fit into [-1, 1]."""
-BOLDNESS = 4.0
+STEP_FACTOR = 4.0
 """First step, in units of 1 / (a1 times the largest eigenvalue)."""
 FREE_RATE = 0.5
 
@@ -40,14 +43,18 @@ def eigenvectors(moments: NDArray[np.int64], count: int, side: int) -> Floats:
 
 
 def diverge(moments: NDArray[np.int64], count: int, side: int, *, steps: int = STEPS) -> Floats:
-    """Train `count` filters by contrastive divergence with persistent chains; (count, size), orthonormal. Public seed, one thread."""
+    """Train `count` filters by contrastive divergence with persistent chains; (count, size), orthonormal.
+
+    Public seed, one thread.
+    """
     import torch
 
     from airlock.models.papers.boltzmann import Biases, Chain, Machine, statistics
 
     target, length = _units(moments, count, side)
     largest = (SPREAD * length) ** -2
-    # Hidden units less a0 on both sides (the centring of Montavon and Mueller 2012): a0 m is zero, but noisy where it is sampled.
+    # Hidden units less a0 on both sides (the centring of Montavon and Mueller 2012): a0 m is zero, but noisy
+    # where it is sampled.
     middle, slope = polynomial("chebyshev-1").alphas
     channels = len(target) // side**2
     drawn = torch.Generator().manual_seed(SEED)
@@ -65,7 +72,7 @@ def diverge(moments: NDArray[np.int64], count: int, side: int, *, steps: int = S
             hidden = chain.hidden(machine, visible, none) - middle
             found = statistics(machine, visible, hidden).filters.reshape(count, -1).numpy()
             gap = slope * length * filters @ target - found / (SIDE - side + 1) ** 2
-            rate = BOLDNESS / (slope * length * largest) * (1 - step / steps)
+            rate = STEP_FACTOR / (slope * length * largest) * (1 - step / steps)
             filters = _orthonormal(filters + rate * gap, side)
     return filters
 
@@ -73,7 +80,8 @@ def diverge(moments: NDArray[np.int64], count: int, side: int, *, steps: int = S
 def diverge_freely(
     moments: Floats, mean: float, count: int, side: int, *, alphas: Sequence[float], steps: int = STEPS
 ) -> Machine:
-    """Contrastive divergence as published, from moments instead of records: filters of any number with biases, visible units binary.
+    """Contrastive divergence as published, from moments instead of records: filters of any number with
+    biases, visible units binary.
 
     Args:
         moments: of patches with a constant 1 at their end, per patch (size + 1, size + 1); they may be noisy.
@@ -126,7 +134,9 @@ def one_thread() -> Iterator[None]:
 
 
 def _units(moments: NDArray[np.int64], count: int, side: int) -> tuple[Floats, float]:
-    """Moments in units where the directions beyond `count` have variance 1, the chains' noise; and how long a filter may be there."""
+    """Moments in units where the directions beyond `count` have variance 1, the chains' noise; and how long a
+    filter may be there.
+    """
     matrix = centred(moments, side).astype(np.float64)
     values = np.linalg.eigvalsh(matrix)[::-1]
     # One direction of every channel is the mean, which is gone.

@@ -1,8 +1,10 @@
-"""A hidden layer that was trained without data, and how noise is divided among its neurons (docs/proofs/neuron-noise.md#allocation).
+"""A hidden layer that was trained without data, and how noise is divided among its neurons
+(docs/proofs/neuron-noise.md#allocation).
 
-Everything here is a function of released sums. A first release of moments gives M - 1 discriminant coordinates c = a P of a row a, of unit
-variance under the released model; a network of one hidden layer is trained on samples of that model (by the caller) and becomes the lower
-network z = relu(c W + b), whose output weights V say what a neuron contributes.
+Everything here is a function of released sums. A first release of moments gives M - 1 discriminant
+coordinates c = a P of a row a, of unit variance under the released model; a network of one hidden layer is
+trained on samples of that model (by the caller) and becomes the lower network z = relu(c W + b), whose output
+weights V say what a neuron contributes.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ OUTPUT = 2.0**12
 FLOOR = 0.1
 """Of an equal share: the least contribution ratio, and of the mean: the least variance of a neuron."""
 REACH = 0.5
-"""Mean length of a row of neurons, as a part of LIMIT: few are longer than LIMIT, which would shorten them."""
+"""Mean length of a row of neurons, as a part of LIMIT: few are longer than LIMIT, which would shorten them.
+"""
 LARGEST = 2.0**32
 """Norm of a neuron's incoming weights, and size of its offset, at most."""
 TINY = 1e-12
@@ -39,7 +42,9 @@ BIAS = 0.3
 
 @dataclass(frozen=True)
 class Discriminant:
-    """The released model in its discriminant coordinates: c = a P has identity covariance, `means` (classes, M - 1) and n records."""
+    """The released model in its discriminant coordinates: c = a P has identity covariance, `means` (classes,
+    M - 1) and n records.
+    """
 
     matrix: Array
     means: Array
@@ -62,8 +67,9 @@ class Discriminant:
 def discriminant(moments: Moments, noise: float) -> Discriminant:
     """The M - 1 strongest directions of K = B^T G^-1 B, scaled to unit variance under the damped model.
 
-    With noise of standard deviation `noise` in B, every eigenvalue of K has noise^2 tr G^-1 in it that is not there: classes would look
-    further apart than they are. It is taken off the means, and a direction that has no more than that keeps none.
+    With noise of standard deviation `noise` in B, every eigenvalue of K has noise^2 tr G^-1 in it that is not
+    there: classes would look further apart than they are. It is taken off the means, and a direction that has
+    no more than that keeps none.
     """
     ridge, classes = choose_ridge(moments, "auto"), moments.cross.shape[1]
     weights = closed_form(moments, ridge)
@@ -95,7 +101,8 @@ class Lower:
 
 
 def lower_of(space: Discriminant, layers: Layers) -> Lower:
-    """From a trained network of one hidden layer to integers. `layers` take coordinates divided by sqrt(M - 1), as samples come.
+    """From a trained network of one hidden layer to integers. `layers` take coordinates divided by sqrt(M -
+    1), as samples come.
 
     However the training ended (all neurons dead, say), the integers stay within what exact products need.
     """
@@ -127,10 +134,12 @@ def _integers(values: Array) -> NDArray[np.int64]:
 
 
 def ratios(rows: Rows, output: NDArray[np.int64], offset: NDArray[np.int64]) -> Rows:
-    """|Cr| / sum |Cr| of every neuron for the largest output, as integers whose sum is at most LIMIT; a row of zeros gives zeros.
+    """|Cr| / sum |Cr| of every neuron for the largest output, as integers whose sum is at most LIMIT; a row
+    of zeros gives zeros.
 
-    By the epsilon rule a neuron's relevance for output k is z_I V_Ik / (F_k +- mu) F_k (Eqs. 6 and 7), so the ratio is |z_I V_Ik| / sum_J
-    |z_J V_Jk| whatever mu is. Products and sums are exact, the quotient is rounded once and cut off: LIMIT (1 + 2^-53) < LIMIT + 1.
+    By the epsilon rule a neuron's relevance for output k is z_I V_Ik / (F_k +- mu) F_k (Eqs. 6 and 7), so the
+    ratio is |z_I V_Ik| / sum_J |z_J V_Jk| whatever mu is. Products and sums are exact, the quotient is
+    rounded once and cut off: LIMIT (1 + 2^-53) < LIMIT + 1.
     """
     weights = output.astype(np.float64)
     chosen = (rows @ weights + offset.astype(np.float64)).argmax(axis=1)
@@ -146,11 +155,12 @@ def sum_of_ratios(rows: Rows, lower: Lower) -> NDArray[np.int64]:
 
 
 def allocate(lower: Lower, noisy: NDArray[np.int64], direction: Direction) -> Centre:
-    """The step behind the neurons: centre them, and clip in an ellipsoid with axes C_I^2 ~ sqrt(m_I / r_I) (docs/proofs/neuron-noise.md#allocation, d_I = 1).
+    """The step behind the neurons: centre them, and clip in an ellipsoid with axes C_I^2 ~ sqrt(m_I / r_I)
+    (docs/proofs/neuron-noise.md#allocation, d_I = 1).
 
-    Noise of the same size on rows divided by C is noise C_I on neuron I. The mean and the variance m of a neuron are those of made-up
-    records; r is the released ratio in units of an equal share (at least FLOOR), or its inverse, or 1. Whatever they are, rows have norm
-    LIMIT.
+    Noise of the same size on rows divided by C is noise C_I on neuron I. The mean and the variance m of a
+    neuron are those of made-up records; r is the released ratio in units of an equal share (at least FLOOR),
+    or its inverse, or 1. Whatever they are, rows have norm LIMIT.
     """
     positive = np.maximum(noisy.astype(np.float64), 0.0)
     shares = np.maximum(positive / max(float(positive.mean()), 1.0), FLOOR)
@@ -164,7 +174,9 @@ def allocate(lower: Lower, noisy: NDArray[np.int64], direction: Direction) -> Ce
 
 
 def expectation(lower: Lower, step: Centre, classes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Gram matrix and cross moments that the released model expects: those of made-up records, summed over all SAMPLES of them."""
+    """Gram matrix and cross moments that the released model expects: those of made-up records, summed over
+    all SAMPLES of them.
+    """
     rows = step(np.trunc(lower.samples * LIMIT), np.ones(len(lower.samples), np.uint8))
     labels = sums.label_rows(lower.labels, classes, centred=True)
     return sums.multiply(rows, rows, (LIMIT, LIMIT)), sums.multiply(rows, labels, (LIMIT, classes))

@@ -1,13 +1,15 @@
 """The method of auxiliary coordinates (Carreira-Perpinan and Wang 2014) as DP-MAC uses it, mu = 1.
 
-Layer k has weights W_k (inputs x outputs) and an objective of its own, E_k(W_k) = 1/2 |z_k - f(z_{k-1} W_k)|^2 for each record;
-the last one fits the record itself (an autoencoder) or its label, 1/2 sum_h [softplus(a_h) - y_h a_h] (App. G). f is softplus in the
-paper; the authors' program has rectifiers, a linear last layer and biases (an input that is always 1, the last row of W_k). Everything
+Layer k has weights W_k (inputs x outputs) and an objective of its own, E_k(W_k) = 1/2 |z_k - f(z_{k-1}
+W_k)|^2 for each record; the last one fits the record itself (an autoencoder) or its label, 1/2 sum_h
+[softplus(a_h) - y_h a_h] (App. G). f is softplus in the paper; the authors' program has rectifiers, a linear
+last layer and biases (an input that is always 1, the last row of W_k). Everything
 here is done record by record: no row of an answer depends on another record.
 
-With v = z_{k-1} and a = w_h . v, all objectives have the gradient e_h v and the Hessian s_h v v^T in w_h. So the coefficients of the
-second-order expansion at w, b_h = (e_h - s_h a) v and C_h = s_h / 2 v v^T, are outer products, and their norms over all h are
-|v| |e - s a| and |v|^2 |s| / 2. To first order b_h = e_h v, and there is no C.
+With v = z_{k-1} and a = w_h . v, all objectives have the gradient e_h v and the Hessian s_h v v^T in w_h. So
+the coefficients of the second-order expansion at w, b_h = (e_h - s_h a) v and C_h = s_h / 2 v v^T, are outer
+products, and their norms over all h are |v| |e - s a| and |v|^2 |s| / 2. To first order b_h = e_h v, and
+there is no C.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ FIRST_MOMENT, SECOND_MOMENT, TINY = 0.9, 0.999, 1e-8
 
 @dataclass(frozen=True)
 class Units:
-    """What layers compute. `logistic` is for labels: its objective is App. G's, and the released network has the activation itself."""
+    """What layers compute. `logistic` is for labels: its objective is App.
+
+    G's, and the released network has the activation itself.
+    """
 
     hidden: Literal["softplus", "relu"] = "softplus"
     output: Unit = "logistic"
@@ -68,10 +73,12 @@ class Coordinates:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """One layer's coefficients of a batch, factored: inputs z_{k-1}, b = inputs x linear, C = curvature / 2 x inputs x inputs.
+    """One layer's coefficients of a batch, factored: inputs z_{k-1}, b = inputs x linear, C = curvature / 2 x
+    inputs x inputs.
 
     Attributes:
-        inputs: (records, inputs). linear: (records, outputs). curvature: (records, outputs), or None to first order.
+        inputs: (records, inputs). linear: (records, outputs). curvature: (records, outputs), or None to first
+            order.
     """
 
     inputs: Tensor
@@ -85,9 +92,11 @@ class Coefficients:
         return found if self.curvature is None else [*found, size**2 * self.curvature.norm(dim=1) / 2]
 
     def clipped_sums(self, thresholds: Sequence[float]) -> list[Tensor]:
-        """Sums over the batch of b (inputs x outputs) and C (outputs x inputs x inputs), each record's clipped to its threshold.
+        """Sums over the batch of b (inputs x outputs) and C (outputs x inputs x inputs), each record's
+        clipped to its threshold.
 
-        A record whose coefficients or norms are not finite contributes nothing (docs/proofs/dp-sgd.md#finite-gradients).
+        A record whose coefficients or norms are not finite contributes nothing
+        (docs/proofs/dp-sgd.md#finite-gradients).
         """
         norms = self.norms()
         sound = torch.stack([norm.isfinite() for norm in norms]).all(0)
@@ -164,7 +173,10 @@ def forward(weights: Weights, records: Tensor, bound: float, units: Units) -> li
 def coordinate_gradients(
     weights: Weights, given: Tensor, targets: Tensor, z: Sequence[Tensor], units: Units
 ) -> list[Tensor]:
-    """Of Eq. 2 in every z_k: its own layer's miss, and what the next layer's objective asks of it. `given`: the first layer's a."""
+    """Of Eq. 2 in every z_k: its own layer's miss, and what the next layer's objective asks of it.
+
+    `given`: the first layer's a.
+    """
     wanted, kinds = [*z, targets], units.each(len(weights))
     active = [given, *(units.activate(one, weight) for one, weight in zip(z, weights[1:], strict=True))]
     slopes = []
@@ -196,7 +208,10 @@ def coefficients(
 
 
 def adam(slope: Tensor, first: Tensor, second: Tensor, step: int) -> Tensor:
-    """Adam's direction; the two running means are changed in place. Every element for itself, so records stay apart."""
+    """Adam's direction; the two running means are changed in place.
+
+    Every element for itself, so records stay apart.
+    """
     first.lerp_(slope, 1 - FIRST_MOMENT)
     second.mul_(SECOND_MOMENT).addcmul_(slope, slope, value=1 - SECOND_MOMENT)
     # Both corrections for the start at 0 in one factor: the elements are visited as seldom as can be.

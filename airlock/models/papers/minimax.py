@@ -1,8 +1,10 @@
 """The optimisation problem of Xiang, Yang and Li (Eqs. 8-12): as published, and solved.
 
-Minimise sum_i |w_i| sigma_i such that sum_i Delta_i^2 / sigma_i^2 <= tau for every Delta of norm alpha. The left side is largest where all
-of Delta sits on the smallest sigma_i: it is alpha^2 / min sigma^2. So sigma is feasible if and only if every sigma_i is at least
-alpha / sqrt(tau), and the cheapest such sigma has equality everywhere: the optimum is isotropic, whatever w is.
+Minimise sum_i |w_i| sigma_i such that sum_i Delta_i^2 / sigma_i^2 <= tau for every Delta of norm alpha. The
+left side is largest where all
+of Delta sits on the smallest sigma_i: it is alpha^2 / min sigma^2. So sigma is feasible if and only if every
+sigma_i is at least alpha / sqrt(tau), and the cheapest such sigma has equality everywhere: the optimum is
+isotropic, whatever w is.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ def least_order(epsilon: float, delta: float) -> float:
 
 
 def tau(epsilon: float, delta: float, order: float = math.inf) -> float:
-    """The paper's bound on sum Delta_i^2 / sigma_i^2, 2 epsilon + (2 / lambda) ln delta; lambda = infinity asks for the least noise.
+    """The paper's bound on sum Delta_i^2 / sigma_i^2, 2 epsilon + (2 / lambda) ln delta; lambda = infinity
+    asks for the least noise.
 
-    The moment behind it is wrong by a factor lambda + 1 (docs/errata/optimized-noise.md); that is why epsilon stands here and not its square.
+    The moment behind it is wrong by a factor lambda + 1 (docs/errata/optimized-noise.md); that is why epsilon
+    stands here and not its square.
     """
     return 2 * epsilon + (2 / order) * math.log(delta)
 
@@ -52,7 +56,10 @@ def worst(sigma: Array, alpha: float) -> float:
 
 
 def frozen(weights: Array, alpha: float, bound: float) -> Array:
-    """The minimiser for one Delta, the uniform one, in place of all: sigma_i ~ |w_i|^(-1/3). It is not feasible."""
+    """The minimiser for one Delta, the uniform one, in place of all: sigma_i ~ |w_i|^(-1/3).
+
+    It is not feasible.
+    """
     shape = np.maximum(np.abs(weights), np.abs(weights).max() * 1e-9 + 1e-300) ** (-1 / 3)
     scaled: Array = shape * (alpha / math.sqrt(bound) * math.sqrt(float(np.mean(shape**-2.0))))
     return scaled
@@ -68,11 +75,13 @@ def alternate(
     slope: float = 30.0,
     penalties: tuple[float, float] = (0.1, 1.0),
 ) -> Array:
-    """Eq. 11 as the paper solves it: a sigmoid for the step, projected gradients in turn, the penalty mu growing.
+    """Eq. 11 as the paper solves it: a sigmoid for the step, projected gradients in turn, the penalty mu
+    growing.
 
-    The paper gives no first point, step size, slope or penalty, and the answer depends on them: from noise that is too large everywhere to
-    noise of nearly 0 for some parameters. Here sigma starts at the isotropic optimum and Delta uniform; sigma is in units of that optimum
-    and Delta of alpha, so that step sizes have no units.
+    The paper gives no first point, step size, slope or penalty, and the answer depends on them: from noise
+    that is too large everywhere to noise of nearly 0 for some parameters. Here sigma starts at the isotropic
+    optimum and Delta uniform; sigma is in units of that optimum and Delta of alpha, so that step sizes have
+    no units.
     """
     size = len(weights)
     share = np.abs(weights) / max(float(np.abs(weights).sum()), 1e-300)

@@ -1,6 +1,7 @@
 """The networks of the comparisons, each rebuilt from a name, the shape of a record and the number of classes.
 
-AdLM: Phan et al. Sec. IV (MNIST: 5x5x32, 5x5x64, 25; CIFAR-10: 3x3x128, 5x5x128, 5x5x256, 30), normalised by Eq. 22.
+AdLM: Phan et al. Sec. IV (MNIST: 5x5x32, 5x5x64, 25; CIFAR-10: 3x3x128, 5x5x128, 5x5x256, 30), normalised by
+Eq. 22.
 DP-SGD: the convolutional network of Opacus' MNIST example, a small multilayer perceptron, a linear model.
 """
 
@@ -22,7 +23,8 @@ class Layout:
     """The layers of an AdLM network.
 
     Attributes:
-        kernels, maps, pools: of each convolution; for tables there is none, and `first` fully connected units instead.
+        kernels, maps, pools: of each convolution; for tables there is none, and `first` fully connected units
+            instead.
         hidden: width of the last hidden layer, |h| in the paper.
     """
 
@@ -44,7 +46,9 @@ def layout(shape: Shape) -> Layout:
 
 
 class Contrast(nn.Module):
-    """Eq. 22: h / max(h, (q + alpha * sum of h^2 over l maps)^beta), q = 2, l = 5, alpha = 1e-4, beta = 0.75; in [0, 1] for h >= 0."""
+    """Eq. 22: h / max(h, (q + alpha * sum of h^2 over l maps)^beta), q = 2, l = 5, alpha = 1e-4, beta = 0.75;
+    in [0, 1] for h >= 0.
+    """
 
     def __init__(self, maps: int = 5) -> None:
         super().__init__()
@@ -58,7 +62,8 @@ class Contrast(nn.Module):
             .triu(-(self.maps // 2))
             .tril(self.maps // 2)
         )
-        # The sum over neighbours as a product with a band: several times as fast as taking windows, above all backwards.
+        # The sum over neighbours as a product with a band: several times as fast as taking windows, above all
+        # backwards.
         total = (
             (near @ (hidden * hidden).flatten(2)).reshape(hidden.shape)
             if hidden.ndim > 2
@@ -69,10 +74,12 @@ class Contrast(nn.Module):
 
 
 class UnitRange(nn.Module):
-    """(h - least) / (greatest - least) of every unit, over the batch while training (as published), by stored ends when predicting.
+    """(h - least) / (greatest - least) of every unit, over the batch while training (as published), by stored
+    ends when predicting.
 
-    With the ends of the batch a record's prediction would depend on all others beside it, and no count of right answers would have a
-    bounded sensitivity (docs/proofs/evaluation.md#count). The stored ends are running means over the batches of training.
+    With the ends of the batch a record's prediction would depend on all others beside it, and no count of
+    right answers would have a bounded sensitivity (docs/proofs/evaluation.md#count). The stored ends are
+    running means over the batches of training.
     """
 
     least: Tensor
@@ -88,7 +95,8 @@ class UnitRange(nn.Module):
         """Into [0, 1] for every training record, so that Lemma 5's bound on the coefficients applies."""
         least, greatest = self.least, self.greatest
         if self.training:
-            # Gradients go through both ends: a common shift of a unit changes nothing, and must not be learned.
+            # Gradients go through both ends: a common shift of a unit changes nothing, and must not be
+            # learned.
             least, greatest = hidden.amin(0), hidden.amax(0)
             self.least.lerp_(least.detach(), self.momentum)
             self.greatest.lerp_(greatest.detach(), self.momentum)
@@ -96,7 +104,9 @@ class UnitRange(nn.Module):
 
 
 class Adlm(nn.Module):
-    """AdLM's network: an affine layer with a fixed (perturbed) bias, normalised hidden layers, linear outputs without a bias."""
+    """AdLM's network: an affine layer with a fixed (perturbed) bias, normalised hidden layers, linear outputs
+    without a bias.
+    """
 
     bias: Tensor
 
@@ -105,14 +115,16 @@ class Adlm(nn.Module):
         plan = layout(shape)
         self.first, self.body, width = _hidden(shape, plan, bound=True)
         self.register_buffer("bias", torch.zeros(plan.first or plan.maps[0]))
-        # Rescaling to [0, 1] bounds the last hidden layer; a rectifier before it would only leave units without a gradient.
+        # Rescaling to [0, 1] bounds the last hidden layer; a rectifier before it would only leave units
+        # without a gradient.
         self.last = nn.Sequential(nn.Linear(width, plan.hidden), UnitRange(plan.hidden))
         self.outputs = nn.Linear(plan.hidden, classes, bias=False)
 
     def forward(self, records: Tensor) -> Tensor:
         """Scores of a batch of records in their encoded shape."""
         affine = self.first(channels_first(records))
-        # Adding the same to all, then pooling, is pooling, then adding, and the latter has less to do. Tables have no pooling.
+        # Adding the same to all, then pooling, is pooling, then adding, and the latter has less to do. Tables
+        # have no pooling.
         pools = 1 if affine.ndim > 2 else 0
         affine = self.body[:pools](affine)
         affine = affine + self.bias.reshape(1, -1, *[1] * (affine.ndim - 2))
@@ -121,7 +133,9 @@ class Adlm(nn.Module):
 
 
 class Ordered(nn.Module):
-    """A plain feed-forward network over encoded records, to tell their class or (an autoencoder) to return them."""
+    """A plain feed-forward network over encoded records, to tell their class or (an autoencoder) to return
+    them.
+    """
 
     def __init__(self, layers: nn.Sequential, *, reconstructs: bool = False) -> None:
         super().__init__()
@@ -134,7 +148,9 @@ class Ordered(nn.Module):
 
 
 def pretraining(shape: Shape, classes: int) -> Ordered:
-    """The network that relevance is propagated through: AdLM's layers without normalising, every layer known to LRP."""
+    """The network that relevance is propagated through: AdLM's layers without normalising, every layer known
+    to LRP.
+    """
     plan = layout(shape)
     first, body, width = _hidden(shape, plan, bound=False)
     return Ordered(
@@ -175,7 +191,9 @@ def softplus(hidden: Shape, shape: Shape, classes: int) -> Ordered:
 
 
 def autoencoder(hidden: Shape, shape: Shape, classes: int) -> Ordered:
-    """DP-MAC's autoencoder: no biases, softplus after every layer; it has the record for its target and no classes."""
+    """DP-MAC's autoencoder: no biases, softplus after every layer; it has the record for its target and no
+    classes.
+    """
     dense = _dense((_size(shape), *hidden, _size(shape)), nn.Softplus)
     return Ordered(dense.layers.append(nn.Softplus()), reconstructs=True)
 

@@ -1,7 +1,9 @@
-"""Networks whose neurons carry a constant offset, and what each neuron contributes (neuron noise injection, Eqs. 3-21).
+"""Networks whose neurons carry a constant offset, and what each neuron contributes (neuron noise injection,
+Eqs. 3-21).
 
-Tables: hidden layers with rectifiers. Images: 3x3 convolutions of 32 and 64 maps, each halved by pooling, then hidden layers, the first
-of which is batch-normalised. Widths of hidden layers and sizes of kernels are not in the paper.
+Tables: hidden layers with rectifiers. Images: 3x3 convolutions of 32 and 64 maps, each halved by pooling,
+then hidden layers, the first of which is batch-normalised. Widths of hidden layers and sizes of kernels are
+not in the paper.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ MAPS = (32, 64)
 
 
 class Offset(nn.Module):
-    """omega + delta: a constant on every neuron of a layer, the same for every record. Zero until it is set."""
+    """omega + delta: a constant on every neuron of a layer, the same for every record.
+
+    Zero until it is set.
+    """
 
     noise: Tensor
 
@@ -55,8 +60,9 @@ def offsets(ordered: Ordered) -> list[Offset]:
 def contributions(ordered: Ordered, records: Tensor, *, stabiliser: float) -> list[Tensor]:
     """Cr of every neuron of every layer for each record (Eqs. 4-15), buffered layer by layer (Sec. 3.3).
 
-    A neuron's ratio is the relevance of its activation, which is that of an input to the layers above it. The output layer's is F: the
-    largest output, and 0 for the others. Offsets are left out: ratios come from a network before it has noise.
+    A neuron's ratio is the relevance of its activation, which is that of an input to the layers above it. The
+    output layer's is F: the largest output, and 0 for the others. Offsets are left out: ratios come from a
+    network before it has noise.
     """
     layers = [layer for layer in ordered.layers if not isinstance(layer, Offset)]
     activations, found = channels_first(records), []

@@ -1,9 +1,10 @@
 """Learned filters on images: exact patch moments to learn them from, and the features that they give.
 
-A layer holds integer filters over patches of `side` x `side` units in all channels, each filter with mean zero in every channel.
-Layer 1 sees the pixels; layer 2 sees the rectified responses of layer 1 (both signs), summed over 2 x 2 units, roots taken.
-Responses are pooled into the cells of airlock/models/features/images.py and standardised as there. All products are of integers below 2^24 in
-float32, so a row is a function of its own record, bit for bit.
+A layer holds integer filters over patches of `side` x `side` units in all channels, each filter with mean
+zero in every channel. Layer 1 sees the pixels; layer 2 sees the rectified responses of layer 1 (both signs),
+summed over 2 x 2 units, roots taken. Responses are pooled into the cells of airlock/models/features/images.py
+and standardised as there. All products are of integers below 2^24 in float32, so a row is a function of its
+own record, bit for bit.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ NAME = "patches-1"
 SIDES = (5, 3)
 """Of the patches of layer 1 and layer 2."""
 SCALES = (FINE, COARSE)
-LESS = np.float32(2**-5)
-BELOW = 1 - 2.0**-36
+SCALE_DOWN = np.float32(2**-5)
+ROUNDING_MARGIN = 1 - 2.0**-36
 """More than the rounding of a norm: what is scaled by it is not longer than LIMIT."""
 
 
@@ -61,7 +62,8 @@ class Layer:
         seen = windows(units, self.side)
         size, (n, height, width) = self.filters.shape[1], units.shape[1:]
         signed = np.trunc(
-            (self.filters.astype(np.float32) @ seen.reshape(size, -1)).reshape(-1, n, height, width) * LESS
+            (self.filters.astype(np.float32) @ seen.reshape(size, -1)).reshape(-1, n, height, width)
+            * SCALE_DOWN
         )
         positive = np.maximum(signed, 0)
         return np.concatenate([positive, positive - signed])
@@ -73,7 +75,9 @@ def layer(filters: NDArray[np.float64], depth: int) -> Layer:
 
 
 def windows(units: Pixels, side: int) -> Pixels:
-    """(channels, n, height, width) to (channels * side * side, n, height, width): the patch around every unit, zeros outside."""
+    """(channels, n, height, width) to (channels * side * side, n, height, width): the patch around every
+    unit, zeros outside.
+    """
     reach, (height, width) = side // 2, units.shape[2:]
     padded = np.pad(units, [(0, 0), (0, 0), (reach, reach), (reach, reach)])
     seen = np.empty((len(units), side * side, *units.shape[1:]), np.float32)
@@ -91,10 +95,11 @@ def units_below(pixels: Pixels, layers: Sequence[Layer]) -> Pixels:
 
 
 def moments(images: NDArray[np.uint8], layers: Sequence[Layer] = ()) -> Rows:
-    """One row a record: its patch moment S = sum of p p^T of the layer above `layers`, every channel of a patch with mean zero.
+    """One row a record: its patch moment S = sum of p p^T of the layer above `layers`, every channel of a
+    patch with mean zero.
 
-    S is an exact integer matrix (below 2^53 up to a million units); it is scaled to Frobenius norm LIMIT and truncated, and stays
-    symmetric. A black image is zero.
+    S is an exact integer matrix (below 2^53 up to a million units); it is scaled to Frobenius norm LIMIT and
+    truncated, and stays symmetric. A black image is zero.
     """
     return _in_batches(images, lambda few: _moments(few, layers))
 
@@ -109,12 +114,14 @@ def _moments(images: NDArray[np.uint8], layers: Sequence[Layer]) -> Rows:
     rows = (patches @ patches.transpose(0, 2, 1)).reshape(len(patches), -1)
     # One record after the other over contiguous memory: the same bits whatever else is in the batch.
     norms = np.sqrt((rows * rows).sum(axis=1))
-    scale = np.divide(LIMIT * BELOW, norms, out=np.zeros_like(norms), where=norms > 0)
+    scale = np.divide(LIMIT * ROUNDING_MARGIN, norms, out=np.zeros_like(norms), where=norms > 0)
     return check(np.trunc(rows * scale[:, None]))
 
 
 def centred(matrices: Matrices, side: int) -> Matrices:
-    """Moments (..., size, size) of patches whose channels have mean zero, from those of patches as they are, times side^4: exact."""
+    """Moments (..., size, size) of patches whose channels have mean zero, from those of patches as they are,
+    times side^4: exact.
+    """
     area, size = side * side, matrices.shape[-1]
     blocks = matrices.reshape(*matrices.shape[:-2], size // area, area, size // area, area)
     blocks = area * blocks - blocks.sum(axis=-3, keepdims=True)
@@ -140,7 +147,9 @@ def moment_map(shape: tuple[int, ...], layers: Sequence[Layer]) -> FeatureMap:
 
 
 def learned(images: NDArray[np.uint8], layers: Sequence[Layer]) -> Rows:
-    """Map (n, height, width, channels) to integer rows: mean colours and the responses of every layer in every cell."""
+    """Map (n, height, width, channels) to integer rows: mean colours and the responses of every layer in
+    every cell.
+    """
     return _in_batches(images, lambda few: _learned(few, layers))
 
 

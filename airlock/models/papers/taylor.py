@@ -1,10 +1,12 @@
-"""The degree-2 loss of AdLM (Phan et al., Eq. 25): cross-entropy of M independent logistic outputs, expanded around 0.
+"""The degree-2 loss of AdLM (Phan et al., Eq. 25): cross-entropy of M independent logistic outputs, expanded
+around 0.
 
     y log(1 + e^-z) + (1 - y) log(1 + e^z)  =  log 2 + (1/2 - y) z + z^2 / 8 - error
 
-The error does not depend on y: with log(1 + e^z) = z/2 + log(2 cosh(z/2)) it is log 2 + z^2/8 - log(2 cosh(z/2)), and because
-u - u^3/3 <= tanh u <= u for u >= 0, integrating twice gives 0 <= error <= z^4 / 192 for every z. The paper's Lemma 7 needs |z| <= 1
-and has M (e^2 + 2e - 1) / (e (1 + e)^2) = 0.315 M, by a wrong third derivative; there the bound here is M / 192 = 0.0052 M.
+The error does not depend on y: with log(1 + e^z) = z/2 + log(2 cosh(z/2)) it is log 2 + z^2/8 - log(2
+cosh(z/2)), and because u - u^3/3 <= tanh u <= u for u >= 0, integrating twice gives 0 <= error <= z^4 / 192
+for every z. The paper's Lemma 7 needs |z| <= 1 and has M (e^2 + 2e - 1) / (e (1 + e)^2) = 0.315 M, by a wrong
+third derivative; there the bound here is M / 192 = 0.0052 M.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ ORDERS = 3
 
 
 def coefficients(labels: NDArray[Any], classes: int) -> NDArray[np.float64]:
-    """(n, 3, classes): log 2, 1/2 - y, 1/8 for each record and class; only the middle row depends on the record.
+    """(n, 3, classes): log 2, 1/2 - y, 1/8 for each record and class; only the middle row depends on the
+    record.
 
     A null record (label -1) has y = 0 for every class.
     """

@@ -1,6 +1,8 @@
-"""Training AdLM's network from perturbed inputs and coefficients (Algorithm 1, lines 20-29). No record is read, whatever the epochs.
+"""Training AdLM's network from perturbed inputs and coefficients (Algorithm 1, lines 20-29). No record is
+read, whatever the epochs.
 
-Each epoch has a seed of its own, so that a run that goes on from a checkpoint ends in the same bytes as one that never stopped.
+Each epoch has a seed of its own, so that a run that goes on from a checkpoint ends in the same bytes as one
+that never stopped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Training from released coefficients. Everything here is post-processing: no record, no budget, no limit on epochs."""
+"""Training from released coefficients.
+
+Everything here is post-processing: no record, no budget, no limit on epochs.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ from stages.open.checkpoints import Checkpoint
 def train(
     params: TrainParams, release: Manifest, tensors: Tensors, *, checkpoint: Path | None = None
 ) -> Trained:
-    """Train from the release's moments: in closed form, or by gradient descent on samples of the class-conditional model."""
+    """Train from the release's moments: in closed form, or by gradient descent on samples of the
+    class-conditional model.
+    """
     layers, curve, ridge = head(params, release, tensors, checkpoint=checkpoint)
     return trained_of(release, tensors, layers, curve, {"ridge": ridge})
 
@@ -29,7 +34,9 @@ def train(
 def head(
     params: TrainParams, release: Manifest, tensors: Tensors, *, checkpoint: Path | None = None
 ) -> tuple[Layers, Sequence[tuple[int, float]], float | None]:
-    """The layers on top of the released rows, the learning curve, and the ridge (None: the spectrum was cleaned)."""
+    """The layers on top of the released rows, the learning curve, and the ridge (None: the spectrum was
+    cleaned).
+    """
     moments = moments_of(tensors, release.details, release.details["data"]["n"])
     ridge = choose_damping(moments, params.ridge)
     if params.method == "closed-form":

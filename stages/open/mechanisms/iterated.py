@@ -1,4 +1,6 @@
-"""Training from an iterated release: the released head is the model; any other head is trained from the same moments."""
+"""Training from an iterated release: the released head is the model; any other head is trained from the same
+moments.
+"""
 
 from __future__ import annotations
 

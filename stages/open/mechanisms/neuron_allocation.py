@@ -1,4 +1,6 @@
-"""Training from the moments of neurons: as from any moments, but drawn toward what the first release expects instead of toward zero."""
+"""Training from the moments of neurons: as from any moments, but drawn toward what the first release expects
+instead of toward zero.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,11 @@ PULL = 2.0
 def train(
     params: TrainParams, release: Manifest, tensors: Tensors, *, checkpoint: Path | None = None
 ) -> Trained:
-    """Add expected records (airlock/models/papers/lower.py) to the noisy moments, the more the more noise there is; then as `coefficients`.
+    """Add expected records (airlock/models/papers/lower.py) to the noisy moments, the more the more noise
+    there is; then as `coefficients`.
 
-    A ridge adds the same to every direction, as much as the noise's radius; this adds as much in all, where the released model has records.
+    A ridge adds the same to every direction, as much as the noise's radius; this adds as much in all, where
+    the released model has records.
     """
     size = len(tensors["gram"])
     radius = spectral_radius(size, float(release.details["sums"]["gram"]["scale"])) / LIMIT**2

@@ -1,4 +1,6 @@
-"""Training from `patch-moments`: the head as from `coefficients`, on the filters that the released moments gave. No record is read."""
+"""Training from `patch-moments`: the head as from `coefficients`, on the filters that the released moments
+gave. No record is read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Training from `pcdbn`: the softmax layer from its released coefficients, or nothing where the release is a trained network."""
+"""Training from `pcdbn`: the softmax layer from its released coefficients, or nothing where the release is a
+trained network.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ def train(
     *,
     checkpoint: Path | None = None,
 ) -> Trained:
-    """Minimise the perturbed Taylor loss of Eq. 18; filters and the fully connected layer are as released. No record is read."""
+    """Minimise the perturbed Taylor loss of Eq. 18; filters and the fully connected layer are as released.
+
+    No record is read.
+    """
     details = release.details
     epsilon = "infinity" if math.isinf(release.proven.epsilon) else release.proven.epsilon
     if details["trained"]:
@@ -43,7 +48,9 @@ def train(
 
 
 def moments_of(tensors: Mapping[str, NDArray[Any]], details: Mapping[str, Any]) -> Moments:
-    """Sum of (1/2 - y) p.w + (p.w)^2 / 8 is a quarter of <G w, w> / 2 - <B, w>, G = sum of p p^T and B = 4 sum of (y - 1/2) p."""
+    """Sum of (1/2 - y) p.w + (p.w)^2 / 8 is a quarter of <G w, w> / 2 - <B, w>, G = sum of p p^T and B = 4
+    sum of (y - 1/2) p.
+    """
     grid = details["grid"]
     values, vectors = eigen(tensors["softmax2"])
     # Laplace noise of scale 8 b on the diagonal has this standard deviation, and off it half of that.

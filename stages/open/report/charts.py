@@ -1,7 +1,7 @@
 """Small charts as SVG text: lines, bars and heat maps.
 
-Colours come from the page's CSS variables, so that one drawing serves light, dark and print. Every chart carries its own
-title and description for screen readers, and the same data give the same bytes.
+Colours come from the page's CSS variables, so that one drawing serves light, dark and print. Every chart
+carries its own title and description for screen readers, and the same data give the same bytes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def line_chart(points: Sequence[Point], *, title: str, x_label: str, y_label: str, height: int = 280) -> str:
-    """A line through `points`, its last value marked. The vertical axis is logarithmic where values span a factor of 100."""
+    """A line through `points`, its last value marked.
+
+    The vertical axis is logarithmic where values span a factor of 100.
+    """
     points = thin([point for point in points if all(map(math.isfinite, point))])
     if not points:
         raise ValueError("a line chart needs at least one finite point")
@@ -70,7 +73,10 @@ def line_chart(points: Sequence[Point], *, title: str, x_label: str, y_label: st
             kind="value",
         )
     )
-    summary = f"{y_label} against {x_label}, from {number(points[0][1])} at {number(points[0][0])} to {number(y)} at {number(x)}."
+    summary = (
+        f"{y_label} against {x_label}, from {number(points[0][1])} at {number(points[0][0])} to "
+        f"{number(y)} at {number(x)}."
+    )
     return _frame(WIDTH, height, title, summary, parts)
 
 
@@ -95,7 +101,8 @@ def bars(values: Sequence[tuple[str, float]], *, title: str, most: int = 20) -> 
         parts.append(f"<g><title>{escape(label)}: {number(value)}</title>")
         parts.append(_text(left - 8, top + 15, _shorten(label, 22), anchor="end", kind="name"))
         parts.append(
-            f'<rect class="{kind}" x="{left}" y="{top + 2}" width="{max(length, 1):.1f}" height="{row - 8}" rx="3"/>'
+            f'<rect class="{kind}" x="{left}" y="{top + 2}" '
+            f'width="{max(length, 1):.1f}" height="{row - 8}" rx="3"/>'
         )
         parts.append(
             _text(left + length + 6, top + 15, number(value, 3), anchor="start", kind="value") + "</g>"
@@ -105,7 +112,9 @@ def bars(values: Sequence[tuple[str, float]], *, title: str, most: int = 20) -> 
 
 
 def heat_map(grid: Sequence[Sequence[float]], *, title: str) -> str:
-    """A picture of a matrix: the stronger the colour, the larger the value; negative values have a colour of their own."""
+    """A picture of a matrix: the stronger the colour, the larger the value; negative values have a colour of
+    their own.
+    """
     rows, columns = len(grid), max((len(row) for row in grid), default=0)
     flat = [value for row in grid for value in row]
     largest = max(map(abs, flat), default=0) or 1
@@ -126,7 +135,10 @@ def _cell(x: float, y: float, side: float, strength: float) -> str:
     if abs(strength) < 0.01:
         return ""
     kind, size = "negative" if strength < 0 else "positive", f"{side:.2f}"
-    return f'<rect class="{kind}" x="{x:.2f}" y="{y:.2f}" width="{size}" height="{size}" opacity="{abs(strength):.2f}"/>'
+    return (
+        f'<rect class="{kind}" x="{x:.2f}" y="{y:.2f}" width="{size}" height="{size}" '
+        f'opacity="{abs(strength):.2f}"/>'
+    )
 
 
 def _legend(top: float, low: float, high: float, largest: float) -> str:
@@ -177,7 +189,10 @@ def _feet(values: Sequence[float], across: _Scale, height: int) -> str:
 
 def _axis_names(x_label: str, y_label: str, height: int) -> str:
     middle = (TOP + height - BOTTOM) / 2
-    turned = f'<text class="chart-axis" text-anchor="middle" transform="translate(14 {middle:.0f}) rotate(-90)">{escape(y_label)}</text>'
+    turned = (
+        f'<text class="chart-axis" text-anchor="middle" transform="translate(14 {middle:.0f}) '
+        f'rotate(-90)">{escape(y_label)}</text>'
+    )
     return _text((LEFT + WIDTH - RIGHT) / 2, height - 9, x_label, anchor="middle", kind="axis") + turned
 
 
@@ -191,4 +206,7 @@ def _shorten(words: str, most: int) -> str:
 
 def _frame(width: int, height: int, title: str, summary: str, parts: Sequence[str]) -> str:
     label = escape(f"{title}. {summary}")
-    return f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+    return (
+        f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{label}">{"".join(parts)}</svg>'
+    )

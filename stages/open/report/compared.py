@@ -1,4 +1,6 @@
-"""The comparison on the report page: this run as a row of `airlock compare`, above what others reached on the same data set."""
+"""The comparison on the report page: this run as a row of `airlock compare`, above what others reached on the
+same data set.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def compared(findings: Findings) -> dict[str, Any] | None:
 
 
 def ablated(findings: Findings) -> list[tuple[str, float, str, float]]:
-    """Whether relevance helped where it was tried: (data set, epsilon, way to spend that epsilon, accuracy), this data set's if any."""
+    """Whether relevance helped where it was tried: (data set, epsilon, way to spend that epsilon, accuracy),
+    this data set's if any.
+    """
     rows = [row for row in findings.published.rows if row.mechanism.startswith(ABLATION)]
     own = [row for row in rows if row.dataset == findings.params.dataset]
     return [

@@ -1,4 +1,7 @@
-"""What the report page is made from: whatever the other stages left, read once. Anything missing is an empty value."""
+"""What the report page is made from: whatever the other stages left, read once.
+
+Anything missing is an empty value.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,8 @@ def gather(room: Room) -> Findings:
     """Read every input that this stage was given.
 
     Raises:
-        ReleaseError: a release is not what its manifest says. A page must not show such a thing as if it were fine.
+        ReleaseError: a release is not what its manifest says. A page must not show such a thing as if it were
+            fine.
     """
     releases = {
         name: manifest.load(folder) for name, folder in _released(room) if (folder / manifest.NAME).exists()
@@ -144,8 +148,9 @@ def _figure(text: str | None) -> float:
 def read_relevance(folder: Path, made: Manifest) -> tuple[list[tuple[str, float]], list[list[float]]]:
     """Relevance of each column, largest first, and as a picture where the records are images.
 
-    The release holds relevance.safetensors with one tensor `relevance`: one value a column, whose names are in
-    `details.columns`, or (height, width) or (height, width, channels) values for images; channels are added up.
+    The release holds relevance.safetensors with one tensor `relevance`: one value a column, whose names are
+    in `details.columns`, or (height, width) or (height, width, channels) values for images; channels are
+    added up.
     """
     path = folder / "relevance.safetensors"
     if not path.exists():

@@ -94,8 +94,8 @@ def _best(bounds: Bounds) -> float | None:
 def total(priced: Mapping[str, Manifest], delta: float) -> Section | None:
     """The proven guarantee of all releases together, and what it means for one guess about one record.
 
-    Of two equally likely worlds, one with the record and one without, the right one is guessed with probability
-    (e^epsilon + delta) / (1 + e^epsilon) at most (Kairouz, Oh and Viswanath 2015).
+    Of two equally likely worlds, one with the record and one without, the right one is guessed with
+    probability (e^epsilon + delta) / (1 + e^epsilon) at most (Kairouz, Oh and Viswanath 2015).
     """
     if not priced:
         return None

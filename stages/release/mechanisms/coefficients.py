@@ -1,8 +1,10 @@
-"""`coefficients`: noisy degree-2 loss coefficients on fixed features (the proof is docs/proofs/coefficients.md).
+"""`coefficients`: noisy degree-2 loss coefficients on fixed features (the proof is
+docs/proofs/coefficients.md).
 
-One pass releases the coefficients themselves: the Gram matrix G = sum a a^T and the cross moments B = sum a (M e_y - 1)^T of the rows.
-Two passes release the sum of rows first, and centre by it; three also a first Gram matrix, and whiten by it. No pass depends on a
-trained model. Rows have norm at most 1: under zero-out the sum of rows and G have L2 sensitivity 1, and B has sqrt(M (M - 1)).
+One pass releases the coefficients themselves: the Gram matrix G = sum a a^T and the cross moments B = sum a
+(M e_y - 1)^T of the rows. Two passes release the sum of rows first, and centre by it; three also a first Gram
+matrix, and whiten by it. No pass depends on a trained model. Rows have norm at most 1: under zero-out the sum
+of rows and G have L2 sensitivity 1, and B has sqrt(M (M - 1)).
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from stages.release.units import moved_records, records_per_unit
 
 NAME, VERSION = "coefficients", 2
 ARGUMENT = "docs/proofs/coefficients.md#guarantee"
-# Of mu squared, by number of passes; what is left goes to the cross moments. docs/mechanism.md says how they were chosen.
+# Of mu squared, by number of passes; what is left goes to the cross moments. docs/mechanism.md says how they
+# were chosen.
 MEAN_SHARE = {2: 0.05, 3: 0.03}
 WHITENING_SHARE = {3: 0.30}
 GRAM_SHARE = {1: 0.25, 2: 0.15, 3: 0.32}
@@ -102,14 +105,17 @@ def _shares(wanted: dict[str, float], params: Params) -> dict[str, float]:
     rest = 1.0 - sum(wanted.values())
     if rest <= 0:
         raise ParamsError(
-            "params.yaml: release.options: the shares must sum to less than 1, for the cross moments need one too"
+            "params.yaml: release.options: the shares must sum to less "
+            "than 1, for the cross moments need one too"
         )
     left = left_by_relevance(params)
     return {purpose: share * left for purpose, share in {**wanted, "cross": rest}.items() if share > 0}
 
 
 def left_by_relevance(params: Params) -> float:
-    """The share of mu squared that the relevance release leaves, less what rounding could add to the shares of the two releases."""
+    """The share of mu squared that the relevance release leaves, less what rounding could add to the shares
+    of the two releases.
+    """
     return 1.0 if params.relevance.mode == "off" else 1.0 - params.relevance.share - 2.0**-50
 
 
@@ -155,7 +161,9 @@ def parameters(recipe: Recipe, params: Params) -> dict[str, Any]:
 
 @makes
 def make(given: Given) -> Released:
-    """Read the records and release their coefficients: integer tensors, and what a reader must know about them."""
+    """Read the records and release their coefficients: integer tensors, and what a reader must know about
+    them.
+    """
     params, facts = given.params, given.facts
     recipe = resolve(params, facts)
     priced = price(queries(recipe, params), params.release)
@@ -173,7 +181,9 @@ def open_records(
     connection: Exchange | None = None,
     release_id: str = "",
 ) -> Records:
-    """The sealed records through the recipe's feature map, here or (with a connection) on the workers of a cluster."""
+    """The sealed records through the recipe's feature map, here or (with a connection) on the workers of a
+    cluster.
+    """
     elsewhere = (
         Cluster(connection, release_id, facts, recipe.features, recipe.bias, reader.chunks).ask
         if connection

@@ -1,8 +1,10 @@
-"""`coefficients-iterated`: coefficients, then residual rounds that each read the records once more (docs/mechanism.md).
+"""`coefficients-iterated`: coefficients, then residual rounds that each read the records once more
+(docs/mechanism.md).
 
-A round releases S = sum a r^T, where r = y - softmax(a W) is clipped to norm 0.2, and moves W by 2 M (G + ridge)^-1 S: a damped Newton
-step of the logistic loss, whose Hessian at the start is G / M (the 2 makes up for what clipping takes away). Reads depend on the model
-being trained, so it is interactive. Rows have norm at most 1, residuals at most the clip: S has L2 sensitivity 0.2 under zero-out.
+A round releases S = sum a r^T, where r = y - softmax(a W) is clipped to norm 0.2, and moves W by 2 M (G +
+ridge)^-1 S: a damped Newton step of the logistic loss, whose Hessian at the start is G / M (the 2 makes up
+for what clipping takes away). Reads depend on the model being trained, so it is interactive. Rows have norm
+at most 1, residuals at most the clip: S has L2 sensitivity 0.2 under zero-out.
 """
 
 from __future__ import annotations
@@ -39,7 +41,10 @@ START = 0.8
 
 
 class Options(Section):
-    """release.options of `coefficients-iterated`. Shares are of mu squared; what they leave goes to the rounds, in equal parts."""
+    """release.options of `coefficients-iterated`.
+
+    Shares are of mu squared; what they leave goes to the rounds, in equal parts.
+    """
 
     mean_share: float = Field(0.03, gt=0, lt=1)
     whitening_share: float = Field(0.15, gt=0, lt=1)
@@ -60,7 +65,10 @@ class Head:
 
     @classmethod
     def of(cls, weights: NDArray[np.float64]) -> Head:
-        """The nearest head on its grid. A constant added to all classes changes no probability, so the mean is taken out."""
+        """The nearest head on its grid.
+
+        A constant added to all classes changes no probability, so the mean is taken out.
+        """
         centred = weights - weights.mean(axis=1, keepdims=True)
         integers = quantise(centred, COLUMN)
         longest = float(np.sqrt((centred * centred).sum(axis=0).max()))
@@ -73,7 +81,9 @@ class Head:
 
 @dataclass(frozen=True)
 class Residuals(Sendable):
-    """The question of a round: sum a r^T over a chunk, for the residuals r of a head that depends on earlier releases only."""
+    """The question of a round: sum a r^T over a chunk, for the residuals r of a head that depends on earlier
+    releases only.
+    """
 
     head: Head
     clip: float
@@ -105,7 +115,8 @@ def resolve(params: Params, facts: Facts) -> tuple[Recipe, Options, int]:
     rounds = passes - recipe.passes
     if not 1 <= rounds <= 100:
         raise ParamsError(
-            f"params.yaml: release.passes {passes} is not offered by '{NAME}': use auto or {recipe.passes + 1} and more"
+            f"params.yaml: release.passes {passes} is not offered by '{NAME}': use auto or "
+            f"{recipe.passes + 1} and more"
         )
     wanted = {
         "mean": options.mean_share,

@@ -97,7 +97,9 @@ def test_pooling_under_tents_is_exact_where_every_response_is_the_largest_possib
 
 
 def test_under_tents_a_stroke_that_moves_by_a_pixel_changes_its_row_less() -> None:
-    """Over a whole cell of places; a stroke that moves within a box changes nothing there, one that leaves it a lot."""
+    """Over a whole cell of places; a stroke that moves within a box changes nothing there, one that leaves it
+    a lot.
+    """
     strokes = np.zeros((5, 28, 28, 1), np.uint8)
     for index in range(5):
         strokes[index, 6:22, 11 + index : 13 + index] = 255

@@ -30,7 +30,9 @@ def contrastive_divergence(
     steps: int = 1,
     biases: Biases | None = None,
 ) -> Machine:
-    """CD-k: the direction in which the machine should move, statistics of the data less those of a reconstruction (Hinton 2002)."""
+    """CD-k: the direction in which the machine should move, statistics of the data less those of a
+    reconstruction (Hinton 2002).
+    """
     chain, biases = chain or Chain(), biases or Biases()
     model = visible
     for _ in range(steps):
@@ -73,7 +75,10 @@ def test_energy_is_equation_4() -> None:
 
 
 def test_conditionals_are_differences_of_energies() -> None:
-    """log odds of a unit = energy with it off less energy with it on, for hidden units (Eq. 5) and visible ones (Eq. 6)."""
+    """log odds of a unit = energy with it off less energy with it on, for hidden units (Eq.
+
+    5) and visible ones (Eq. 6).
+    """
     made = machine()
     visible, hidden = (
         boltzmann.sample(torch.full((1, 1, 3, 3), 0.5, dtype=torch.float64), generator()),
@@ -170,7 +175,9 @@ def test_statistics_are_the_derivative_of_the_energy(size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_contrastive_divergence_makes_the_records_likelier_than_noise(size: int) -> None:
-    """Pictures with one horizontal bar; after learning their free energy is far below that of pictures with as many random pixels."""
+    """Pictures with one horizontal bar; after learning their free energy is far below that of pictures with
+    as many random pixels.
+    """
     drawn = generator()
     rows = torch.randint(8, (100,), generator=drawn)
     bars = torch.zeros(100, 1, 8, 8)

@@ -1,4 +1,7 @@
-"""The human behaviour model: Eqs. 23-26 against sums written out, training without records, integers against real numbers."""
+"""The human behaviour model: Eqs.
+
+23-26 against sums written out, training without records, integers against real numbers.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,9 @@ def sigmoid(value: float) -> float:
 
 
 def test_equations_23_to_26_are_what_the_paper_writes() -> None:
-    """Every sum of the paper by a loop of its own: K groups, N_H x 1 positions, filters flipped in W~, mean over the friends."""
+    """Every sum of the paper by a loop of its own: K groups, N_H x 1 positions, filters flipped in W~, mean
+    over the friends.
+    """
     random = np.random.default_rng(3)
     d, days, groups, height, n = 5, 2, 3, 2, 4
     W, b, c = (
@@ -99,7 +104,9 @@ def test_equations_23_to_26_are_what_the_paper_writes() -> None:
 
 
 def test_integer_units_are_the_equations_in_real_numbers() -> None:
-    """Eqs. 23 and 25 with pooling in pairs, record by record in floating point; the grid makes a difference of a few parts in 10^4."""
+    """Eqs. 23 and 25 with pooling in pairs, record by record in floating point; the grid makes a difference
+    of a few parts in 10^4.
+    """
     machine, x = units(), records(6)
     past, present, influence = SMALL.split(x)
     found = machine.probabilities(SMALL, past, present, influence) / FINE
@@ -149,7 +156,9 @@ def moments_of(x: np.ndarray, layout: Layout = SMALL) -> np.ndarray:
 
 
 def test_training_finds_what_the_moments_say() -> None:
-    """Filters lie in the span of the leading patch directions; x has weight where it goes along with the patches, and none where not."""
+    """Filters lie in the span of the leading patch directions; x has weight where it goes along with the
+    patches, and none where not.
+    """
     random = np.random.default_rng(0)
     x, past = records(2000), SMALL.attributes * SMALL.days
     common = random.random((2000, 2)) - 0.5

@@ -1,4 +1,6 @@
-"""The hidden layer that is trained without data, its contribution ratios and how noise is divided, held against slow versions."""
+"""The hidden layer that is trained without data, its contribution ratios and how noise is divided, held
+against slow versions.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def made_up(neurons: int = 6, classes: int = 3, seed: int = 0) -> lower.Lower:
     return lower.lower_of(space, layers)
 
 
-# --- Ratios -----------------------------------------------------------------------------------------------------------------
+# --- Ratios
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def slow_ratios(row: list[int], output: list[list[int]], offset: list[int]) -> list[int]:
@@ -53,7 +56,9 @@ def test_ratios_are_the_slow_ones(row: list[int], seed: int) -> None:
 
 @pytest.mark.parametrize("stabiliser", [1e-9, 0.05, 10.0])
 def test_ratios_are_those_of_layer_wise_relevance_propagation(stabiliser: float) -> None:
-    """Eqs. 4-7 with any stabiliser, through the network itself: the share of a neuron's relevance does not depend on it."""
+    """Eqs. 4-7 with any stabiliser, through the network itself: the share of a neuron's relevance does not
+    depend on it.
+    """
     network, random = made_up(), np.random.default_rng(1)
     rows = np.floor(random.random((20, 6)) * LIMIT / 3)
     found = lower.ratios(rows, network.output, network.offset) / LIMIT
@@ -72,7 +77,8 @@ def test_a_null_record_has_no_ratio() -> None:
     assert not lower.ratios(np.zeros((2, 6)), network.output, network.offset).any()
 
 
-# --- The hidden layer ---------------------------------------------------------------------------------------------------------
+# --- The hidden layer
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_neurons_are_exact_rectified_and_within_the_limit() -> None:
@@ -125,7 +131,9 @@ def test_steps_survive_a_release() -> None:
 
 
 def test_noise_does_not_move_classes_apart() -> None:
-    """Cross moments that are noise alone: without the correction of `discriminant` classes would seem to be far apart."""
+    """Cross moments that are noise alone: without the correction of `discriminant` classes would seem to be
+    far apart.
+    """
     random, size, classes, n, noise = np.random.default_rng(0), 200, 4, 1000, 30.0
     apart = []
     for _ in range(20):
@@ -153,7 +161,8 @@ def test_coordinates_have_unit_variance_and_the_means_of_the_classes() -> None:
     assert space.means - space.means.mean(axis=0) == pytest.approx(found - found.mean(axis=0), abs=0.15)
 
 
-# --- Allocation -----------------------------------------------------------------------------------------------------------------
+# --- Allocation
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def slow_axes(network: lower.Lower, noisy: list[int], direction: str) -> list[float]:

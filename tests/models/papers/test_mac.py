@@ -1,4 +1,6 @@
-"""Method of auxiliary coordinates: coefficients are those of autograd, records stay apart, clipping and analytic bounds hold."""
+"""Method of auxiliary coordinates: coefficients are those of autograd, records stay apart, clipping and
+analytic bounds hold.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Xiang et al.'s optimisation problem: its optimum is the same noise everywhere, and the published solver does not find it."""
+"""Xiang et al.'s optimisation problem: its optimum is the same noise everywhere, and the published solver
+does not find it.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ def test_worst_shift_is_never_beaten(seed: int, size: int) -> None:
 
 def test_general_purpose_solver_finds_the_isotropic_optimum() -> None:
     weights, alpha, bound = np.array([5.0, 1.0, 0.1, 0.01]), 2.0, 0.5
-    # Only shifts along one axis at a time: fewer constraints than Eq. 10 has, and the optimum is isotropic all the same.
+    # Only shifts along one axis at a time: fewer constraints than Eq. 10 has, and the optimum is isotropic
+    # all the same.
     limits = {"type": "ineq", "fun": lambda sigma: bound - (alpha / sigma) ** 2}
     found = minimize(
         lambda sigma: weights @ sigma,

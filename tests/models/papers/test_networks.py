@@ -56,7 +56,9 @@ def test_first_layer_of_adlm_has_only_the_perturbed_bias() -> None:
 
 @pytest.mark.parametrize("shape", [(28, 28, 1), (32, 32, 3), (30,)])
 def test_the_perturbed_bias_is_added_to_the_affine_layer(shape: tuple[int, ...]) -> None:
-    """Wherever it is cheapest to add: the scores are those of adding it right after the first layer, to the bit."""
+    """Wherever it is cheapest to add: the scores are those of adding it right after the first layer, to the
+    bit.
+    """
     network = networks.Adlm(shape, 10)
     network.bias.copy_(torch.randn(len(network.bias)) * 3)
     records = torch.rand(5, *shape)

@@ -319,8 +319,8 @@ def test_the_run_is_a_row_of_the_comparison_above_the_published_ones(inputs: Inp
     publish(inputs, [row, {**row, "dataset": "mnist"}], [attack])
     text = words(inputs.page(dataset="wdbc"))
     assert (
-        "wdbc coefficients this run zero-out 3 1 ∞ 1 1e-05 ≥ 0.7; by law 0.9 ≥ 0.8; by law 0.95 95.61 % 50.00 %"
-        in text
+        "wdbc coefficients this run zero-out 3 1 ∞ 1 1e-05 ≥ 0.7; "
+        "by law 0.9 ≥ 0.8; by law 0.95 95.61 % 50.00 %" in text
     )
     assert "wdbc coefficients - - - - ∞ - - - 90.00 % 50.00 %" in text
     assert "mnist coefficients" not in text

@@ -88,7 +88,8 @@ def test_shares_must_leave_something() -> None:
         coefficients.plan(params, facts(table(40, 5, 3)[0], 3))
 
 
-# --- The mechanism written again, slowly, in Python integers -------------------------------------------------------------
+# --- The mechanism written again, slowly, in Python integers
+# -------------------------------------------------------------
 
 
 def oracle_root(value: int, square: int) -> int:
@@ -161,7 +162,8 @@ def test_the_release_is_what_the_slow_oracle_says(tmp_path: Path) -> None:
         assert np.array_equal(tensors[name], expected[name]), name
 
 
-# --- Sensitivity: every pass, given the same earlier releases ----------------------------------------------------------------
+# --- Sensitivity: every pass, given the same earlier releases
+# ----------------------------------------------------------------
 
 
 def contributions(records: Records, question: Callable[[Chunk], Any]) -> dict[str, np.ndarray]:
@@ -173,7 +175,10 @@ def distance(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def questions(steps: int, classes: int, size: int, seed: int) -> dict[str, Callable[[Chunk], Any]]:
-    """What is asked after so many steps. The head of the rounds stands for any that earlier releases could have given."""
+    """What is asked after so many steps.
+
+    The head of the rounds stands for any that earlier releases could have given.
+    """
     if steps == 0:
         return {"mean": Wanted({"mean": "sum"})}
     head = iterated.Head.of(np.random.default_rng(seed).standard_normal((size, classes)) * 10.0 ** (seed % 4))
@@ -205,7 +210,9 @@ def test_no_neighbour_moves_a_sum_by_more_than_its_sensitivity(
     seed: int,
     steps: int,
 ) -> None:
-    """Adversarial neighbours, end to end: sealed records in, exact sums out, in every pass of both mechanisms."""
+    """Adversarial neighbours, end to end: sealed records in, exact sums out, in every pass of both
+    mechanisms.
+    """
     folder = tmp_path_factory.mktemp("neighbours")
     x, y = table(9, 4, 3, seed)
     worlds = {"as it is": (one, label, 1), "replaced": (other, other_label, 1), "null": ([0.0] * 4, -1, 0)}
@@ -251,7 +258,8 @@ def test_the_bounds_are_nearly_reached() -> None:
     ) > 0.999 * LIMIT * math.sqrt(6)
 
 
-# --- Bytes ---------------------------------------------------------------------------------------------------------------
+# --- Bytes
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -286,7 +294,9 @@ def test_the_order_of_chunks_does_not_change_a_sum(tmp_path: Path) -> None:
 
 
 def test_another_record_means_other_noise(tmp_path: Path) -> None:
-    """Noise is keyed by the exact sum, so the difference of two releases is not the difference of two data sets."""
+    """Noise is keyed by the exact sum, so the difference of two releases is not the difference of two data
+    sets.
+    """
     x, y = table(50, 4, 3)
     params, known = parameters(epsilon=1.0, passes=1), facts(x, 3)
     one = coefficients.make(params, known, seal(tmp_path, x, y), key=NOISE, release_id="id")[0]

@@ -1,7 +1,8 @@
-"""Become nobody, on a machine on which nobody can reach the interpreter: `python disguise.py COMMAND...` as root.
+"""Become nobody, on a machine on which nobody can reach the interpreter: `python disguise.py COMMAND...` as
+root.
 
-In a mount namespace of its own, folders that only root may enter (such as /root with its pyenv) are replaced by open ones that
-hold the interpreter and this project at the same paths, and nothing else.
+In a mount namespace of its own, folders that only root may enter (such as /root with its pyenv) are replaced
+by open ones that hold the interpreter and this project at the same paths, and nothing else.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""One shooting: put up the victims, run the arsenal in one mode, judge from outside what was hit. Prints JSON.
+"""One shooting: put up the victims, run the arsenal in one mode, judge from outside what was hit. Prints
+JSON.
 
     python stand.py full|no-root|minimum|bare BASE
 
-The first three run it as an open stage, behind all layers, all but the new root, or the three that are always there; `bare` with
+The first three run it as an open stage, behind all layers, all but the new root, or the three that are always
+there; `bare` with
 no wall at all: the control, in which every attack must succeed.
 """
 

@@ -1,4 +1,6 @@
-"""Every attack of BOUNDARY.md, run inside a real open stage, as root and as nobody, and each once more without a wall as its control."""
+"""Every attack of BOUNDARY.md, run inside a real open stage, as root and as nobody, and each once more
+without a wall as its control.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,10 @@ def test_every_attack_is_stopped(
     shooting = shoot(user, mode)
     tried, stopped = len(shooting.results), len(shooting.results) - len(shooting.won)
     with capsys.disabled():  # on stderr, which a worker of pytest-xdist shares with the terminal
-        said = f"\nattacks as {user}, {mode} wall: {tried} tried, {stopped} stopped; without a wall {len(control.won)} of them succeed"
+        said = (
+            f"\nattacks as {user}, {mode} wall: {tried} tried, {stopped} stopped; without a wall "
+            f"{len(control.won)} of them succeed"
+        )
         print(said, file=sys.stderr)
     assert shooting.won == set()
     assert shooting.results.keys() == control.results.keys()
@@ -83,7 +88,10 @@ def test_every_attack_is_stopped(
 
 
 def test_every_attack_succeeds_without_the_wall(user: str, control: Shooting) -> None:
-    """Otherwise a typo would count as a wall. Two excuses: the kernel has no such thing, or an ordinary user may not do it anyway."""
+    """Otherwise a typo would count as a wall.
+
+    Two excuses: the kernel has no such thing, or an ordinary user may not do it anyway.
+    """
     failed = {
         name: result["error"]
         for name, result in control.results.items()

@@ -1,4 +1,7 @@
-"""Attacks on the door itself: an out that leads to records, or that is more than its bytes. The sandbox or the publisher stops each."""
+"""Attacks on the door itself: an out that leads to records, or that is more than its bytes.
+
+The sandbox or the publisher stops each.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,9 @@ def test_an_out_that_leads_to_records_is_stopped_inside(room: Cell, trick: str) 
 
 @pytest.mark.parametrize("trick", [trick for trick in LEADING if trick != "moved"])
 def test_without_a_wall_the_publisher_stops_it(room: Cell, trick: str) -> None:
-    """The control: the trick works, a reader of staging would find the records, and still nothing is published."""
+    """The control: the trick works, a reader of staging would find the records, and still nothing is
+    published.
+    """
     assert room.run(f"import os; raw = {str(room.raw)!r}; {LEADING[trick]}", frozenset()).returncode == 0
     found = [
         Path(folder, name) for folder, _, names in os.walk(room.staging, followlinks=True) for name in names

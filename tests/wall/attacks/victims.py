@@ -1,4 +1,7 @@
-"""What stands around a stage and must stay out of its reach: files, a process, servers, shared memory. Every secret is distinct."""
+"""What stands around a stage and must stay out of its reach: files, a process, servers, shared memory.
+
+Every secret is distinct.
+"""
 
 from __future__ import annotations
 

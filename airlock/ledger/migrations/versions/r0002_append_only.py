@@ -10,8 +10,10 @@ down_revision = "0001"
 
 REFUSE = "the ledger is append-only"
 SQLITE = (
-    f"CREATE TRIGGER ledger_no_update BEFORE UPDATE ON ledger_entries BEGIN SELECT RAISE(ABORT, '{REFUSE}'); END",
-    f"CREATE TRIGGER ledger_no_delete BEFORE DELETE ON ledger_entries BEGIN SELECT RAISE(ABORT, '{REFUSE}'); END",
+    "CREATE TRIGGER ledger_no_update BEFORE UPDATE ON ledger_entries BEGIN SELECT RAISE(ABORT, "
+    f"'{REFUSE}'); END",
+    "CREATE TRIGGER ledger_no_delete BEFORE DELETE ON ledger_entries BEGIN SELECT RAISE(ABORT, "
+    f"'{REFUSE}'); END",
     # INSERT OR REPLACE removes a row without firing the trigger above.
     f"""CREATE TRIGGER ledger_no_replace BEFORE INSERT ON ledger_entries
         WHEN EXISTS (SELECT 1 FROM ledger_entries WHERE sequence >= NEW.sequence OR previous = NEW.previous OR hash = NEW.hash)

@@ -1,14 +1,16 @@
-"""`adlm`: the Adaptive Laplace Mechanism (Phan, Wu, Hu and Dou 2018, arXiv 1709.05750v2, Algorithm 1), as published, once for all.
+"""`adlm`: the Adaptive Laplace Mechanism (Phan, Wu, Hu and Dou 2018, arXiv 1709.05750v2, Algorithm 1), as
+published, once for all.
 
-Released: noisy relevances (Eq. 12), every record's inputs (lines 9-14), a bias (line 14) and every record's loss coefficients
-(lines 16-19). The paper can be read in several ways, each a different mechanism: they are options, and the presets are
+Released: noisy relevances (Eq. 12), every record's inputs (lines 9-14), a bias (line 14) and every record's
+loss coefficients (lines 16-19). The paper can be read in several ways, each a different mechanism: they are
+options, and the presets are
 
     paper-literal   Delta_h0 = 2 d |h0| as in Lemma 3, noise for every record, relevance through a network trained on the raw records
     authors-code    Delta_h0 of one pooled map, one noise vector for a whole batch, relevance clamped and to the fourth power
     sound           the same algorithm with the sensitivities that Theorems A1 and A2 prove, relevance through a public network
 
-docs/errata/adlm.md tells which of the paper's claims hold. Sensitivities (L1): inputs d * range, labels 1 (zero-out) or 2
-(replace-one), mean relevance of m records d / m.
+docs/errata/adlm.md tells which of the paper's claims hold. Sensitivities (L1): inputs d * range, labels 1
+(zero-out) or 2 (replace-one), mean relevance of m records d / m.
 """
 
 from __future__ import annotations
@@ -41,11 +43,13 @@ class Options(Section):
     """release.options of `adlm` and `ilm`. None means the preset's value.
 
     Attributes:
-        sensitivity: the reading of Delta_h0 (docs/proofs/adlm.md#inputs); `tight` is what is needed, and sets the other two as well.
+        sensitivity: the reading of Delta_h0 (docs/proofs/adlm.md#inputs); `tight` is what is needed, and sets
+            the other two as well.
         noise: drawn for each record, or once for a batch (public data only: it protects no row).
-        network: that relevance goes through: `public` (random, data-free), `released` (trained by DP-SGD, charged), `raw` (no proof);
-            None is relevance.network, and if that is auto, the preset's.
-        allocation: beta from |R| (Eq. 16), or from the fourth power of the rescaled mean, clamped (the authors' code; no proof).
+        network: that relevance goes through: `public` (random, data-free), `released` (trained by DP-SGD,
+            charged), `raw` (no proof); None is relevance.network, and if that is auto, the preset's.
+        allocation: beta from |R| (Eq. 16), or from the fourth power of the rescaled mean, clamped (the
+            authors' code; no proof).
         coefficients: noise on all three orders (line 18), or only on the one that depends on the record.
         scaling: x in [0, 1], or divided by sqrt d as Sec. II has it.
         budget: shares of epsilon for relevance, inputs and labels.
@@ -104,7 +108,8 @@ class Recipe:
     Attributes:
         features: d. span: r, the length of the interval that a feature lives in.
         epsilons: the paper's e1, e2, e3.
-        input_scale: of Laplace noise on x with an even share (beta = 1); label_scale: on a coefficient; relevance_scale: on the mean.
+        input_scale: of Laplace noise on x with an even share (beta = 1); label_scale: on a coefficient;
+            relevance_scale: on the mean.
         counted: m, the records that relevance is averaged over.
         adaptive: False for ILM, which needs no relevance.
     """
@@ -128,12 +133,16 @@ class Recipe:
 
     @property
     def label_epsilon(self) -> float:
-        """Theorem A2, scalar reading: a coefficient moves by 1 in one class (zero-out) or two (replace-one); tight."""
+        """Theorem A2, scalar reading: a coefficient moves by 1 in one class (zero-out) or two (replace-one);
+        tight.
+        """
         return self.moved_labels / self.label_scale
 
     @property
     def relevance_epsilon(self) -> float:
-        """Relevances of a record are in [0, 1] each, through a network that does not depend on it: d / m on the mean."""
+        """Relevances of a record are in [0, 1] each, through a network that does not depend on it: d / m on
+        the mean.
+        """
         return self.features / self.counted / self.relevance_scale if self.adaptive else 0.0
 
     @property
@@ -220,7 +229,9 @@ def _sensitivities(
 
 
 def geometry(shape: tuple[int, ...]) -> tuple[int, int, int, int, int]:
-    """Kernel, maps, positions and pooled positions of the first layer, and |h| (the paper's networks; no torch needed)."""
+    """Kernel, maps, positions and pooled positions of the first layer, and |h| (the paper's networks; no
+    torch needed).
+    """
     if len(shape) == 1:
         return 0, 32, 1, 1, 25
     kernel, maps, pool, hidden = (5, 32, 2, 25) if shape[2] == 1 else (3, 128, 3, 30)
@@ -231,7 +242,9 @@ def geometry(shape: tuple[int, ...]) -> tuple[int, int, int, int, int]:
 def _pure_total(
     epsilon: float, delta: float, features: int, moved: int, shares: tuple[float, float, float]
 ) -> float:
-    """The sum of pure epsilons at which ILM is (epsilon, delta)-DP: even shares are d equal Laplace mechanisms, which compose well."""
+    """The sum of pure epsilons at which ILM is (epsilon, delta)-DP: even shares are d equal Laplace
+    mechanisms, which compose well.
+    """
     if epsilon > LARGE_EPSILON:
         return epsilon
 
@@ -340,8 +353,9 @@ def _proven(recipe: Recipe, params: Params, facts: Facts) -> Guarantee:
 def event_of(recipe: Recipe, params: Params, facts: Facts) -> dict[str, Any]:
     """What the ledger is charged.
 
-    AdLM's shares are known only after a release, and every way to share has the same pure epsilon: it is charged as the worst
-    mechanism of that epsilon, randomised response (discrete Laplace of sensitivity 1). ILM's even shares are charged one by one.
+    AdLM's shares are known only after a release, and every way to share has the same pure epsilon: it is
+    charged as the worst mechanism of that epsilon, randomised response (discrete Laplace of sensitivity 1).
+    ILM's even shares are charged one by one.
     """
     if not recipe.adaptive:
         return laplaces(

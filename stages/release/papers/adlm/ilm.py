@@ -1,4 +1,7 @@
-"""`ilm`: AdLM with the same noise on every input (Phan et al., Appendix C). It needs no relevance; see stages/release/papers/adlm/adlm.py."""
+"""`ilm`: AdLM with the same noise on every input (Phan et al., Appendix C).
+
+It needs no relevance; see stages/release/papers/adlm/adlm.py.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Records, perturbed one by one and once for all: what AdLM and ILM release (stages/release/papers/adlm/adlm.py says what it proves).
+"""Records, perturbed one by one and once for all: what AdLM and ILM release
+(stages/release/papers/adlm/adlm.py says what it proves).
 
-Everything is an integer on a public grid: inputs in 1/255 (images) or 2^-16 (tables), coefficients and relevances in 2^-16.
-Laplace noise is added on the same grid, so the proofs hold for exactly the released bytes.
+Everything is an integer on a public grid: inputs in 1/255 (images) or 2^-16 (tables), coefficients and
+relevances in 2^-16. Laplace noise is added on the same grid, so the proofs hold for exactly the released
+bytes.
 """
 
 from __future__ import annotations
@@ -110,7 +112,9 @@ def epsilons(recipe: Recipe) -> dict[str, float]:
 
 
 def allocate(relevance: Floats) -> Floats:
-    """Eq. 16: beta_j = d |R_j| / sum |R|, kept above a tiny share so that every scale is finite; the shares sum to d."""
+    """Eq. 16: beta_j = d |R_j| / sum |R|, kept above a tiny share so that every scale is finite; the shares
+    sum to d.
+    """
     size = np.abs(relevance)
     share = np.maximum(size / max(float(size.mean()), 1e-300), SMALLEST_SHARE)
     shares: Floats = share * (len(share) / share.sum())
@@ -205,7 +209,9 @@ def _relevance(recipe: Recipe, facts: Facts, reader: Any, keyed: Keyed, network:
 
 
 def _clamped(total: Integers, counted: int) -> Integers:
-    """The authors' code: the mean, rescaled by its own least and greatest value, to the fourth power, at least 1e-5."""
+    """The authors' code: the mean, rescaled by its own least and greatest value, to the fourth power, at
+    least 1e-5.
+    """
     mean = (total - total.min()) / max(float(total.max() - total.min()), 1.0)
     powered: Integers = np.trunc(np.maximum(mean**4, 1e-5) * counted * FINE).astype(np.int64)
     return powered

@@ -1,4 +1,6 @@
-"""The network that AdLM's relevance goes through: public, trained with privacy, or (as published) trained on the raw records."""
+"""The network that AdLM's relevance goes through: public, trained with privacy, or (as published) trained on
+the raw records.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from stages.release.papers.adlm.adlm import NETWORK_SHARE, Recipe
 from stages.release.papers.dp_sgd import dp_sgd
 
 PUBLIC_SEED = 20180423
-"""Of the weights of the public network: any number that was fixed before the records were seen (the paper's date)."""
+"""Of the weights of the public network: any number that was fixed before the records were seen (the paper's
+date).
+"""
 STEPS_AN_EPOCH = 100
 LEARNING_RATE = 1e-3
 BATCH = 128

@@ -1,4 +1,6 @@
-"""What an attack on AdLM and ILM goes for: the inputs of one record, its label, both together, and a batch that shares its noise."""
+"""What an attack on AdLM and ILM goes for: the inputs of one record, its label, both together, and a batch
+that shares its noise.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,9 @@ def targets_of(
         recipe: the reading under attack.
         delta: for the whole record, where even shares have a better proof than the pure one.
         factor: noise drawn, as a part of the noise that is accounted for.
-        release: tensors of a release, whose scales tell how AdLM shared its budget; without them the shares are even. A price that
-            covers all shares is then also held against the most uneven ones, however unlikely it is that relevance comes out so.
+        release: tensors of a release, whose scales tell how AdLM shared its budget; without them the shares
+            are even. A price that covers all shares is then also held against the most uneven ones, however
+            unlikely it is that relevance comes out so.
     """
     if recipe.options.noise == "batch":
         return [_shared_batch(recipe, factor)]

@@ -1,4 +1,6 @@
-"""The steps of `dp-mac`: noisy sums of clipped coefficients, thresholds from noisy histograms, directions from a noisy covariance."""
+"""The steps of `dp-mac`: noisy sums of clipped coefficients, thresholds from noisy histograms, directions
+from a noisy covariance.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ PIECE = 1000
 
 
 def train(recipe: Recipe, data: Data, course: Course) -> tuple[dict[str, Any], list[float]]:
-    """All phases as one walk; the network's tensors and the thresholds (of b, and of C to second order, layer by layer)."""
+    """All phases as one walk; the network's tensors and the thresholds (of b, and of C to second order, layer
+    by layer).
+    """
     run = Run(recipe, data, course.keyed, choose_device(recipe.options.device, "release.options.device"))
     final = course.walk(run.start(), run.advance, recipe.pretraining + recipe.steps)
     return run.tensors(final), final["thresholds"].tolist()
@@ -75,7 +79,9 @@ class Run:
         return [state[f"weight{k}"] for k in range(self.recipe.layers)]
 
     def tensors(self, state: State) -> dict[str, Any]:
-        """The network that is released: of the records themselves, so a projection becomes part of the first layer."""
+        """The network that is released: of the records themselves, so a projection becomes part of the first
+        layer.
+        """
         found = {}
         for k, weight in enumerate(self.weights(state)):
             body, name = self.units.without_bias(weight), f"network.layers.{1 + 2 * k}"
@@ -86,7 +92,9 @@ class Run:
         return {name: value.contiguous().cpu().numpy() for name, value in found.items()}
 
     def advance(self, step: int, state: State) -> State:
-        """One step; before the first one a projection is learned, and between the phases thresholds, whereupon training begins anew."""
+        """One step; before the first one a projection is learned, and between the phases thresholds,
+        whereupon training begins anew.
+        """
         first = self.recipe.pretraining
         if step == 0 and "projection" in state:
             state = {**state, "projection": self.learn_projection(state["projection"].shape[1])}
@@ -150,7 +158,9 @@ class Run:
         return after
 
     def learn_thresholds(self, step: int, state: State) -> Tensor:
-        """Upper edge of the fullest bin of each noisy histogram of norms; what is beyond the largest threshold is in the last bin."""
+        """Upper edge of the fullest bin of each noisy histogram of norms; what is beyond the largest
+        threshold is in the last bin.
+        """
         bins, largest = self.recipe.options.bins, state["thresholds"]
         counts = torch.zeros(len(largest), bins, dtype=torch.float64)
         for rows in torch.split(torch.arange(len(self.data.labels)), PIECE):
@@ -164,10 +174,12 @@ class Run:
         return largest * (noisy.argmax(dim=1) + 1) / bins
 
     def learn_projection(self, directions: int) -> Tensor:
-        """Leading eigenvectors of the noisy sum of v v^T, v a record divided by its length; a null record is no part of it.
+        """Leading eigenvectors of the noisy sum of v v^T, v a record divided by its length; a null record is
+        no part of it.
 
-        Its Frobenius norm is 1, so a record moves the sum by at most 1, and replacing one by at most sqrt 2. Noise is drawn for the upper
-        triangle, of the priced deviation on the diagonal and divided by sqrt 2 off it: isotropic in Frobenius norm.
+        Its Frobenius norm is 1, so a record moves the sum by at most 1, and replacing one by at most sqrt 2.
+        Noise is drawn for the upper triangle, of the priced deviation on the diagonal and divided by sqrt 2
+        off it: isotropic in Frobenius norm.
         """
         total = self.covariance()
         drawn = self.keyed.gaussian(0, "projection", total).triu()

@@ -1,16 +1,20 @@
-"""`dp-mac`: Harder, Koehler, Welling and Park, Algorithms 1 and 2; an interactive mechanism whose release is the model.
+"""`dp-mac`: Harder, Koehler, Welling and Park, Algorithms 1 and 2; an interactive mechanism whose release is
+the model.
 
-Three phases, all of them charged, as one event: one epoch of training with one threshold for all layers, a histogram a layer of the norms
-of b_k (the upper edge of the fullest bin becomes the layer's threshold; the pre-trained weights are dropped), and training. A step takes a
-Poisson sample, finds auxiliary coordinates record by record without noise, and releases sums of clipped coefficients,
+Three phases, all of them charged, as one event: one epoch of training with one threshold for all layers, a
+histogram a layer of the norms of b_k (the upper edge of the fullest bin becomes the layer's threshold; the
+pre-trained weights are dropped), and training. A step takes a Poisson sample, finds auxiliary coordinates
+record by record without noise, and releases sums of clipped coefficients,
 
     sum_n b_kn + N(0, (sigma T_k / lambda_k)^2),   |b_kn| <= T_k,   sum_k lambda_k^2 = 1,
 
-a Gaussian of multiplier sigma: a record moves (lambda_k b_k / T_k)_k by at most 1 (zero-out) or 2 (replace-one; sigma is doubled then).
-`allocation: even` is the paper's sqrt K, with K all objectives; `sharp` is lambda_k^2 ~ T_k sqrt(d_k), which has the least noise in all
-(docs/proofs/dp-mac.md#joint-step). Counts of a histogram have sensitivity 1 (zero-out) or sqrt 2, and so has the covariance of records of norm 1, from
-which `projection` takes directions before the first phase (as the authors' program does for MNIST). docs/errata/dp-mac.md compares claim
-and proof.
+a Gaussian of multiplier sigma: a record moves (lambda_k b_k / T_k)_k by at most 1 (zero-out) or 2
+(replace-one; sigma is doubled then).
+`allocation: even` is the paper's sqrt K, with K all objectives; `sharp` is lambda_k^2 ~ T_k sqrt(d_k), which
+has the least noise in all (docs/proofs/dp-mac.md#joint-step). Counts of a histogram have sensitivity 1
+(zero-out) or sqrt 2, and so has the covariance of records of norm 1, from which `projection` takes directions
+before the first phase (as the authors' program does for MNIST). docs/errata/dp-mac.md compares claim and
+proof.
 """
 
 from __future__ import annotations
@@ -106,7 +110,10 @@ class Recipe:
         return {"kind": "composed", "events": [train, *once]} if once else train
 
     def once(self) -> list[dict[str, Any]]:
-        """What is not a step: histograms, projection. Replacing a record moves two bins, or two records' parts of a covariance."""
+        """What is not a step: histograms, projection.
+
+        Replacing a record moves two bins, or two records' parts of a covariance.
+        """
         options, far = self.options, math.sqrt(self.reach)
         counts = {"kind": "gaussian", "noise_multiplier": options.histogram_sigma / far}
         found = (
@@ -156,7 +163,8 @@ def resolve(params: Params, facts: Facts) -> Recipe:
     )
     if options.order == 2 and sum(recipe.blocks) > LARGEST_CURVATURE:
         raise ParamsError(
-            f"params.yaml: release.options.order 2 needs {sum(recipe.blocks):,} numbers here: use narrower layers or order 1"
+            f"params.yaml: release.options.order 2 needs {sum(recipe.blocks):,} numbers here: use narrower "
+            "layers or order 1"
         )
     return Recipe(**{**vars(recipe), "sigma": _sigma(recipe, params)})
 

@@ -15,15 +15,19 @@ class Options(Section):
     """None means the preset's value.
 
     Attributes:
-        preset: `paper-...` is Table 2; `authors-...` is what the authors' program says about itself (docs/errata/dp-mac.md).
+        preset: `paper-...` is Table 2; `authors-...` is what the authors' program says about itself
+            (docs/errata/dp-mac.md).
         task: fit labels (logistic outputs) or the records themselves (autoencoder).
-        units: softplus in every layer without biases, as in the paper; or rectifiers, biases and linear outputs, as in the program.
-        sigma: noise over sensitivity of a step; `paper`: the preset's for the claimed epsilon; `auto`: what epsilon really allows.
+        units: softplus in every layer without biases, as in the paper; or rectifiers, biases and linear
+            outputs, as in the program.
+        sigma: noise over sensitivity of a step; `paper`: the preset's for the claimed epsilon; `auto`: what
+            epsilon really allows.
         order: of the Taylor expansion. threshold, threshold_second: T_b^max and T_C^max.
         thresholds: learned by phases 1 and 2, or the largest for every layer, at no cost.
         bound_z, bound_w: T_z and T_w.
         decay, decay_epochs: the rate is multiplied by `decay` after each epoch, so many times less one.
-        projection: principal directions to keep, from a noisy covariance; projection_sigma: its noise over its sensitivity.
+        projection: principal directions to keep, from a noisy covariance; projection_sigma: its noise over
+            its sensitivity.
         initial: weights from N(0, 1 / inputs) or N(0, 2 / (inputs + outputs)).
         z_optimiser: not in the paper; the program has Adam.
     """
@@ -106,7 +110,10 @@ CLAIMED: dict[str, dict[float, dict[str, Any]]] = {
     },
     "authors-usps": {1.0: {"sigma": 7.8, "batch": 250}, 2.0: {"sigma": 4.1, "batch": 250}, 4.0: {"sigma": 3.1}, 8.0: {"sigma": 1.8}},
 }  # fmt: skip
-"""What goes with each claimed epsilon. Table 2 lists sigma without epsilon: a larger sigma is taken to go with a smaller epsilon."""
+"""What goes with each claimed epsilon.
+
+Table 2 lists sigma without epsilon: a larger sigma is taken to go with a smaller epsilon.
+"""
 
 
 def settle(given: Options, epsilon: float) -> Options:

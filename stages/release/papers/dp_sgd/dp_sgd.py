@@ -1,8 +1,11 @@
-"""`dp-sgd`: Abadi et al. 2016 (arXiv 1607.00133) with Opacus: Poisson samples, clipped gradients, Gaussian noise; the release is the model.
+"""`dp-sgd`: Abadi et al. 2016 (arXiv 1607.00133) with Opacus: Poisson samples, clipped gradients, Gaussian
+noise; the release is the model.
 
-Every step reads a sample of the records that depends on nothing, and adds noise of standard deviation z times the sensitivity to the sum
-of gradients of norm at most C. Sensitivity: C under zero-out (a null record has no gradient), 2 C under replace-one (docs/proofs/accounting.md#poisson-samples). Samples and noise come from the keyed generator, never from a torch seed; the arithmetic is floating point used as if it
-were exact, and the manifest says so. Norms come from ghost clipping (Li et al. 2021) where Opacus has it for a layer.
+Every step reads a sample of the records that depends on nothing, and adds noise of standard deviation z times
+the sensitivity to the sum of gradients of norm at most C. Sensitivity: C under zero-out (a null record has no
+gradient), 2 C under replace-one (docs/proofs/accounting.md#poisson-samples). Samples and noise come from the
+keyed generator, never from a torch seed; the arithmetic is floating point used as if it were exact, and the
+manifest says so. Norms come from ghost clipping (Li et al. 2021) where Opacus has it for a layer.
 """
 
 from __future__ import annotations
@@ -44,8 +47,8 @@ class Options(Section):
     """release.options of `dp-sgd`.
 
     Attributes:
-        model: auto is Opacus' convolutional network for images and a linear model for tables; `autoencoder` is the one of DP-MAC's
-            authors' program, which learns to return the record itself.
+        model: auto is Opacus' convolutional network for images and a linear model for tables; `autoencoder`
+            is the one of DP-MAC's authors' program, which learns to return the record itself.
         epochs: in expectation; steps = epochs * n / batch.
         batch: expected size of a sample; auto is n / 100, between 16 and 1024.
         clip: bound on the norm of a record's gradient.
@@ -287,7 +290,9 @@ def _add_noise(total: Tensor, settings: Settings, keyed: interactive.Keyed, step
 
 
 class Clipped:
-    """Sums of clipped per-record gradients by Opacus: norms in a first backward pass, the weighted sum in a second."""
+    """Sums of clipped per-record gradients by Opacus: norms in a first backward pass, the weighted sum in a
+    second.
+    """
 
     def __init__(self, network: nn.Module, clip: float) -> None:
         import logging
@@ -295,8 +300,9 @@ class Clipped:
 
         from opacus.grad_sample import GradSampleModuleFastGradientClipping
 
-        # Opacus 1.6 takes a convolution's inputs for contiguous when it unfolds them. Where torch chose another layout, norms of
-        # gradients came out up to a fifth too small, and the clipping bound did not hold.
+        # Opacus 1.6 takes a convolution's inputs for contiguous when it unfolds them. Where torch chose
+        # another layout, norms of gradients came out up to a fifth too small, and the clipping bound did not
+        # hold.
         self._mended = [
             module.register_forward_pre_hook(lambda module, inputs: tuple(one.contiguous() for one in inputs))
             for module in network.modules()
@@ -322,13 +328,17 @@ class Clipped:
         return total
 
     def _piece(self, records: Tensor, labels: Tensor) -> Tensor:
-        """The sum over some records. Where it cannot be told whose number is not finite, they are taken one by one."""
+        """The sum over some records.
+
+        Where it cannot be told whose number is not finite, they are taken one by one.
+        """
         import torch
 
         flat, finite = self._clipped(records, labels)
         sound = bool(finite)
         if sound or len(records) == 1:
-            # A record whose loss, norm or gradient is not finite contributes nothing (docs/proofs/dp-sgd.md#finite-gradients).
+            # A record whose loss, norm or gradient is not finite contributes nothing
+            # (docs/proofs/dp-sgd.md#finite-gradients).
             return flat if sound else torch.zeros_like(flat)
         alone = [
             self._piece(*one) for one in zip(torch.split(records, 1), torch.split(labels, 1), strict=True)
@@ -372,7 +382,9 @@ class Clipped:
 def targets(
     params: Params, facts: Facts, *, factor: float = 1.0, release: dict[str, Any] | None = None
 ) -> list[Target]:
-    """Every noisy sum seen, a record whose gradient is always at the bound: the worst case that accounting is for."""
+    """Every noisy sum seen, a record whose gradient is always at the bound: the worst case that accounting is
+    for.
+    """
     from airlock.attack import laws
     from airlock.attack.targets import Target
 

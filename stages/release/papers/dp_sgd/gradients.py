@@ -1,6 +1,8 @@
-"""Noisy gradient descent in which clipping and noise may differ from tensor to tensor (ellipsoid) or from parameter to parameter.
+"""Noisy gradient descent in which clipping and noise may differ from tensor to tensor (ellipsoid) or from
+parameter to parameter.
 
-Momentum and the clipped sums are those of `dp-sgd`; the two mechanisms that use this differ in what they call `Noise`.
+Momentum and the clipped sums are those of `dp-sgd`; the two mechanisms that use this differ in what they call
+`Noise`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ class Schedule:
 
 
 class Ellipsoid(Clipped):
-    """Sums of gradients g scaled so that sum_p |g_p|^2 / D_p^2 <= 1 over the network's tensors p, each record's by one factor."""
+    """Sums of gradients g scaled so that sum_p |g_p|^2 / D_p^2 <= 1 over the network's tensors p, each
+    record's by one factor.
+    """
 
     def __init__(self, network: nn.Module, axes: Tensor) -> None:
         super().__init__(network, 1.0)
@@ -47,7 +51,9 @@ class Ellipsoid(Clipped):
 
 
 class Noise:
-    """One way to clip and perturb: the axes of this step's ellipsoid, the noise on a sum, and what is learned from noisy sums."""
+    """One way to clip and perturb: the axes of this step's ellipsoid, the noise on a sum, and what is learned
+    from noisy sums.
+    """
 
     def start(self, sizes: list[int]) -> State:
         """What the way remembers, before the first step."""
@@ -82,7 +88,10 @@ def descend(
     *,
     peek: Callable[[], None] = lambda: None,
 ) -> nn.Module:
-    """Train `network` on noisy sums. `peek` is called at every step with the network at its iterate (as published algorithms need)."""
+    """Train `network` on noisy sums.
+
+    `peek` is called at every step with the network at its iterate (as published algorithms need).
+    """
     import torch
     from torch.nn.utils import parameters_to_vector, vector_to_parameters
 

@@ -1,8 +1,11 @@
-"""Convolutions trained on the raw records without noise, then fixed: `lower: raw`, as Xiang et al. do for SVHN and CIFAR-10 (Sec. V-B).
+"""Convolutions trained on the raw records without noise, then fixed: `lower: raw`, as Xiang et al. do for
+SVHN and CIFAR-10 (Sec. V-B).
 
-The paper trains the whole network for 20 epochs, fixes its convolutions, begins the fully connected layers anew and trains those privately
-on the same records. Fixed layers are a fixed map, so they are computed once. What the convolutions learned of a record is released with
-them and nothing bounds it: epsilon is infinite whatever noise the upper layers get, and only public data may be released so.
+The paper trains the whole network for 20 epochs, fixes its convolutions, begins the fully connected layers
+anew and trains those privately on the same records. Fixed layers are a fixed map, so they are computed once.
+What the convolutions learned of a record is released with
+them and nothing bounds it: epsilon is infinite whatever noise the upper layers get, and only public data may
+be released so.
 """
 
 from __future__ import annotations
@@ -33,12 +36,15 @@ def check_lower(lower: Lower, model: str) -> None:
     """Only convolutions are fixed."""
     if lower == "raw" and model not in CONVOLUTIONAL:
         raise ParamsError(
-            f"params.yaml: release.options.lower 'raw' is for networks with convolutions: use model {CONVOLUTIONAL[1]}"
+            "params.yaml: release.options.lower 'raw' is for networks with convolutions: use model "
+            f"{CONVOLUTIONAL[1]}"
         )
 
 
 def price(plan: Plan, lower: Lower) -> Plan:
-    """The plan of the upper layers' steps becomes that of the whole release: what it proves is then no more than a claim."""
+    """The plan of the upper layers' steps becomes that of the whole release: what it proves is then no more
+    than a claim.
+    """
     if lower == "private":
         return plan
     proven, reason = plan.proven, "; ".join(one for one in (FLAW, plan.proven.reason) if one)
@@ -56,7 +62,10 @@ def price(plan: Plan, lower: Lower) -> Plan:
 
 
 def fix(network: nn.Module, data: Data, lower: Lower, device: str = "cpu") -> tuple[nn.Module, Data]:
-    """What is left to train, and the records that it sees. It shares its weights with `network`, which is what is released."""
+    """What is left to train, and the records that it sees.
+
+    It shares its weights with `network`, which is what is released.
+    """
     if lower == "private":
         return network, data
     below, above = split(network)

@@ -1,12 +1,15 @@
-"""`neuron-allocation`: what is sound in neuron noise injection (docs/proofs/neuron-noise.md#allocation); one-shot, with noise divided by contribution ratio.
+"""`neuron-allocation`: what is sound in neuron noise injection (docs/proofs/neuron-noise.md#allocation);
+one-shot, with noise divided by contribution ratio.
 
-    passes 1..p  a first release, as `coefficients` makes it; a hidden layer is trained from it without data (airlock/models/papers/lower.py)
+    passes 1..p  a first release, as `coefficients` makes it; a hidden layer is trained from it without data
+    (airlock/models/papers/lower.py)
     pass p + 1   contribution ratios: of every record a point of the simplex over the neurons, by layer-wise relevance propagation
     pass p + 2   Gram matrix and cross moments of the neurons, clipped in an ellipsoid whose axes follow the released ratios
 
-A head is then trained without data, for as long as one likes: the number of passes is fixed. Rows have norm at most 1 in every pass,
-whatever the network and the axes are, and ratios have L1 norm at most 1: sensitivities are those of `coefficients`, and 1 (zero-out) or
-sqrt 2 (replace-one) for the ratios; all sums are Gaussian and share one budget (docs/proofs/neuron-noise.md#allocation). `direction` says who gets
+A head is then trained without data, for as long as one likes: the number of passes is fixed. Rows have norm
+at most 1 in every pass, whatever the network and the axes are, and ratios have L1 norm at most 1:
+sensitivities are those of `coefficients`, and 1 (zero-out) or sqrt 2 (replace-one) for the ratios; all sums
+are Gaussian and share one budget (docs/proofs/neuron-noise.md#allocation). `direction` says who gets
 less noise: important neurons, the others, or nobody; the price is the same.
 """
 
@@ -48,12 +51,14 @@ RATE = 0.03
 
 
 class Options(Section):
-    """release.options of `neuron-allocation`. Shares are of mu squared; what they leave goes to the neurons' cross moments.
+    """release.options of `neuron-allocation`. Shares are of mu squared; what they leave goes to the neurons'
+    cross moments.
 
     Attributes:
         hidden: how many neurons; null is 16 for tables and 100 for images.
         direction: which neurons get less noise.
-        first_share: of the first release. ratio_share: of the contribution ratios. gram_share: of the neurons' Gram matrix.
+        first_share: of the first release. ratio_share: of the contribution ratios. gram_share: of the
+            neurons' Gram matrix.
         epochs: of the data-free training of the hidden layer.
     """
 
@@ -67,7 +72,9 @@ class Options(Section):
 
 @dataclass(frozen=True)
 class Shape:
-    """What the options come to: the first release's recipe, the number of neurons, and the shares of the later sums."""
+    """What the options come to: the first release's recipe, the number of neurons, and the shares of the
+    later sums.
+    """
 
     first: Recipe
     hidden: int
@@ -90,7 +97,8 @@ def resolve(params: Params, facts: Facts) -> Shape:
     rest = 1.0 - options.first_share - options.ratio_share - options.gram_share
     if rest <= 0:
         raise ParamsError(
-            "params.yaml: release.options: the shares must sum to less than 1, for the cross moments need one too"
+            "params.yaml: release.options: the shares must sum to less "
+            "than 1, for the cross moments need one too"
         )
     first = replace(
         recipe, shares={purpose: share * options.first_share for purpose, share in recipe.shares.items()}
@@ -111,7 +119,8 @@ def queries(shape: Shape, params: Params) -> list[Query]:
         replace(query, purpose=FIRST + query.purpose) if query.purpose in ("gram", "cross") else query
         for query in coefficients.queries(recipe, params)
     ]
-    # Ratios are non-negative integers whose sum, and so whose norm, is at most LIMIT: two records are at most sqrt 2 LIMIT apart.
+    # Ratios are non-negative integers whose sum, and so whose norm, is at most LIMIT: two records are at most
+    # sqrt 2 LIMIT apart.
     simplex = sensitivity.mean(LIMIT, neighbours=near, non_negative=True)
     gram = sensitivity.gram(LIMIT, neighbours=near)
     cross = sensitivity.cross(LIMIT, labels="centred", classes=recipe.classes, neighbours=near)
@@ -167,7 +176,9 @@ def make(given: Given) -> Released:
 
 
 def train_lower(shape: Shape, told: dict[str, NDArray[np.int64]], teller: Teller, n: int) -> Lower:
-    """The hidden layer, from the first release alone, by the training that the open room uses: it has no other argument."""
+    """The hidden layer, from the first release alone, by the training that the open room uses: it has no
+    other argument.
+    """
     from airlock.models.descent import descend
 
     scales = {purpose: teller.details()[FIRST + purpose] for purpose in ("gram", "cross")}

@@ -1,7 +1,9 @@
-"""`neuron-noise`: noise injection into neurons by contribution ratio, Algorithms 1 and 2 as published; the release is the model.
+"""`neuron-noise`: noise injection into neurons by contribution ratio, Algorithms 1 and 2 as published; the
+release is the model.
 
-A network is pre-trained on the raw records; layer-wise relevance propagation gives every neuron a contribution ratio Cr; each neuron I
-gets the noise delta_I = Lap(Delta_f / e1) Cr_I / Cr_total (Eq. 19) on its value, and the loss gets Lap(Delta_L / e2) (Eq. 25).
+A network is pre-trained on the raw records; layer-wise relevance propagation gives every neuron a
+contribution ratio Cr; each neuron I gets the noise delta_I = Lap(Delta_f / e1) Cr_I / Cr_total (Eq. 19) on
+its value, and the loss gets Lap(Delta_L / e2) (Eq. 25).
 
 The paper can be read in several ways, each an option; a preset is a whole reading:
 
@@ -14,8 +16,9 @@ The paper can be read in several ways, each an option; a preset is a whole readi
     maps         unit      a neuron is a place of a map                   channel    a neuron is a map
     update       loss      line 18: the loss itself                       perturbed  the loss of Eq. 25
 
-Nothing finite is proven for any of them (docs/errata/neuron-noise.md): the noise is the same for every record, so a neuron's noise is
-another first value of its bias, and noise on the loss has no gradient. No sensitivity is bounded; public data only.
+Nothing finite is proven for any of them (docs/errata/neuron-noise.md): the noise is the same for every
+record, so a neuron's noise is another first value of its bias, and noise on the loss has no gradient. No
+sensitivity is bounded; public data only.
 """
 
 from __future__ import annotations
@@ -41,9 +44,11 @@ if TYPE_CHECKING:
 NAME, VERSION = "neuron-noise", 1
 ARGUMENT = "docs/proofs/neuron-noise.md#constant-noise"
 FLAWS = {
-    "once": "a neuron's noise is constant, so it is another first value of its bias, and noise on the loss has no gradient: "
+    "once": "a neuron's noise is constant, so it is another first value of its bias, and noise on the loss "
+    "has no gradient: "
     "the raw records train the network as they would without noise",
-    "step": "a neuron's noise is shared by a batch, so differences of its records pass exactly, no gradient is clipped, "
+    "step": "a neuron's noise is shared by a batch, so differences of its records pass exactly, no gradient "
+    "is clipped, "
     "and noise on the loss has no gradient",
 }
 
@@ -52,7 +57,8 @@ class Options(Section):
     """release.options of `neuron-noise`. None means the preset's or the setting's value.
 
     Attributes:
-        preset: a reading, see above. setting: batch, epochs and rate of one of the paper's three experiments; null is a short training.
+        preset: a reading, see above. setting: batch, epochs and rate of one of the paper's three experiments;
+            null is a short training.
         split: e1 as a part of epsilon, which the paper leaves open.
         hidden: widths of the hidden layers, which the paper leaves open.
         iterations: steps in an epoch. pretraining_epochs: as many steps each ("a smaller epoch size").
@@ -196,10 +202,11 @@ make = interactive.maker(train, resolve)
 def targets(
     params: Params, facts: Facts, *, factor: float = 1.0, release: dict[str, Any] | None = None
 ) -> list[Target]:
-    """The perturbed neurons, which Lemma 1 calls e1-private: of one value, and of two records that share the noise.
+    """The perturbed neurons, which Lemma 1 calls e1-private: of one value, and of two records that share the
+    noise.
 
-    Both with equal ratios, so that no scale depends on a record. Values may differ by Delta_f in all; the worst puts it on one neuron,
-    whose noise has the scale Delta_f / (e1 H) for H neurons.
+    Both with equal ratios, so that no scale depends on a record. Values may differ by Delta_f in all; the
+    worst puts it on one neuron, whose noise has the scale Delta_f / (e1 H) for H neurons.
     """
     from airlock.attack import laws
     from airlock.attack.targets import Target

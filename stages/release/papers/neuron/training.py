@@ -1,4 +1,6 @@
-"""How `neuron-noise` trains: ratios from a network that saw the raw records, the noise tuple, Adam on raw batches (Algorithms 1 and 2)."""
+"""How `neuron-noise` trains: ratios from a network that saw the raw records, the noise tuple, Adam on raw
+batches (Algorithms 1 and 2).
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,10 @@ def known_rows(data: Data) -> Tensor:
 
 
 def merged_ratios(network: Ordered, data: Data, recipe: Recipe) -> Ratios:
-    """Cr_merge: the mean over records of every layer's buffer (Eqs. 16 and 17), one after another (Sec. 3.3)."""
+    """Cr_merge: the mean over records of every layer's buffer (Eqs. 16 and 17), one after another (Sec.
+
+    3.3).
+    """
     rows, total = known_rows(data)[: recipe.options.relevance_records], np.zeros(0)
     for part in torch.split(rows, 256):
         layers = contributions(network, data.scaled(part), stabiliser=recipe.options.stabiliser)
@@ -75,7 +80,10 @@ def merged_ratios(network: Ordered, data: Data, recipe: Recipe) -> Ratios:
 
 
 def proportions(ratios: Ratios, recipe: Recipe) -> Ratios:
-    """What part of the noise each neuron gets: Cr / Cr_total (Eq. 19), or the inverse; 0 for neurons that the reading leaves out."""
+    """What part of the noise each neuron gets: Cr / Cr_total (Eq.
+
+    19), or the inverse; 0 for neurons that the reading leaves out.
+    """
     options = recipe.options
     sizes = [module.noise.shape for module in offsets(_fresh(recipe, SEED))]
     layers = np.split(ratios.copy(), np.cumsum([size.numel() for size in sizes])[:-1])
@@ -93,7 +101,9 @@ def proportions(ratios: Ratios, recipe: Recipe) -> Ratios:
 
 
 def sensitivity(data: Data, recipe: Recipe) -> float:
-    """Delta_f of f(D) = sum of records: for the pair D, D' (the last record becomes 1 - x), or the bound of Lemma 3 a record."""
+    """Delta_f of f(D) = sum of records: for the pair D, D' (the last record becomes 1 - x), or the bound of
+    Lemma 3 a record.
+    """
     rows = known_rows(data)
     if recipe.options.sensitivity == "pair":
         return float((2 * data.scaled(rows[-1:]).double() - 1).abs().sum())
@@ -121,7 +131,9 @@ def descend(
     laplace: Laplace | None = None,
     tick: Tick = silent,
 ) -> None:
-    """So many steps of Adam on random batches of raw records, with noise on neurons and loss where `scales` are given."""
+    """So many steps of Adam on random batches of raw records, with noise on neurons and loss where `scales`
+    are given.
+    """
     options, rows = recipe.options, known_rows(data)
     optimiser = torch.optim.Adam(network.parameters(), lr=options.learning_rate or 1e-3)
     order = torch.Generator().manual_seed(SEED)
@@ -164,6 +176,9 @@ def _draws(network: Ordered, recipe: Recipe, laplace: Laplace, step: int, scales
 
 
 def perturbed_loss(losses: Tensor, epsilon: float, drawn: float) -> Tensor:
-    """Phi(L) = L + Lap(Delta_L / e2) (Eq. 25), with Lemma 4's Delta_L = 2 max L a record: a number, which no parameter can change."""
+    """Phi(L) = L + Lap(Delta_L / e2) (Eq.
+
+    25), with Lemma 4's Delta_L = 2 max L a record: a number, which no parameter can change.
+    """
     spread = 2 * float(losses.detach().max()) / len(losses)
     return losses.mean() + spread / epsilon * drawn

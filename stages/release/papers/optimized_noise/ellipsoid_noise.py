@@ -1,12 +1,15 @@
-"""`ellipsoid-noise`: DP-SGD that clips and perturbs in an ellipsoid learned from its own noisy sums; what is sound in `optimized-noise`.
+"""`ellipsoid-noise`: DP-SGD that clips and perturbs in an ellipsoid learned from its own noisy sums; what is
+sound in `optimized-noise`.
 
-A step clips each record's gradient to sum_p |g_p|^2 / D_p^2 <= 1 (p: the network's tensors) and adds noise of standard deviation
-z D_p to tensor p. Divided by D_p, that is a Poisson-sampled Gaussian of sensitivity 1 (zero-out) or 2 (replace-one) *for every D*; D
-may therefore follow the transcript, and costs nothing: epsilon is that of `dp-sgd` with the same steps (docs/proofs/dp-sgd.md#ellipsoid).
+A step clips each record's gradient to sum_p |g_p|^2 / D_p^2 <= 1 (p: the network's tensors) and adds noise of
+standard deviation z D_p to tensor p. Divided by D_p, that is a Poisson-sampled Gaussian of sensitivity 1
+(zero-out) or 2 (replace-one) *for every D*; D may therefore follow the transcript, and costs nothing: epsilon
+is that of `dp-sgd` with the same steps (docs/proofs/dp-sgd.md#ellipsoid).
 
-D minimises the energy of the noise, sum_p d_p D_p^2, such that the mean square of lengths before clipping stays what it is for the
-sphere of radius C: D_p^2 = C^2 sqrt(m_p / d_p) sum_j sqrt(m_j d_j) / sum_j m_j, with m_p the mean square of |g_p|,
-estimated from noisy sums. The gain over the sphere is (sum sqrt(m d))^2 / (sum m sum d) <= 1.
+D minimises the energy of the noise, sum_p d_p D_p^2, such that the mean square of lengths before clipping
+stays what it is for the
+sphere of radius C: D_p^2 = C^2 sqrt(m_p / d_p) sum_j sqrt(m_j d_j) / sum_j m_j, with m_p the mean square of
+|g_p|, estimated from noisy sums. The gain over the sphere is (sum sqrt(m d))^2 / (sum m sum d) <= 1.
 """
 
 from __future__ import annotations
@@ -106,7 +109,9 @@ class Learned(gradients.Noise):
         return torch.repeat_interleave(deviation, torch.tensor(self._sizes))
 
     def learn(self, state: State, noisy: Tensor) -> State:
-        """|noisy sum|^2 less the noise's share, a record: the mean square of |g_p|, and more where gradients agree, which harms nobody."""
+        """|noisy sum|^2 less the noise's share, a record: the mean square of |g_p|, and more where gradients
+        agree, which harms nobody.
+        """
         import torch
 
         deviation = self._settings.multiplier * self._settings.reach * self.axes(state)

@@ -1,17 +1,20 @@
-"""`optimized-noise`: Xiang, Yang and Li, Algorithm 1, as published; an interactive mechanism whose release is the model.
+"""`optimized-noise`: Xiang, Yang and Li, Algorithm 1, as published; an interactive mechanism whose release is
+the model.
 
 The paper can be read in several ways, each a different mechanism, and each an option:
 
     solution   isotropic    the optimum of Eq. 10, which is the same noise for every parameter, whatever w is (airlock/models/papers/minimax.py)
-               alternating  what the paper's solver of Eq. 11 returns; it depends on w, the mean gradient of all raw records
+               alternating  what the paper's solver of Eq. 11 returns; it depends on w, the mean gradient of
+               all raw records
                frozen       the minimiser for one Delta instead of all, also from w
     noise      lot          clipped sums get the noise, that is alpha / |B| on the average (the only reading that can train)
                average      standard deviation from alpha on the average itself, as the proof of Theorem 1 has it
     order      lambda of Eq. 9, which the paper does not give; infinity asks for the least noise
 
 |B| is the expected size of a sample, which is public. Sensitivity of the clipped sum: alpha under zero-out, 2 alpha under replace-one. The
-isotropic readings are Poisson-sampled Gaussian steps and proven by privacy loss distributions, at more than the claimed epsilon
-(docs/errata/optimized-noise.md). With noise shaped by raw gradients nothing finite is proven: public data only.
+isotropic readings are Poisson-sampled Gaussian steps and proven by privacy loss distributions, at more than
+the claimed epsilon (docs/errata/optimized-noise.md). With noise shaped by raw gradients nothing finite is
+proven: public data only.
 """
 
 from __future__ import annotations
@@ -45,12 +48,14 @@ FLAW = "the noise of every step is shaped by the raw mean gradient of all record
 
 
 class Options(Section):
-    """release.options of `optimized-noise`. None means the preset's value, or dp-sgd's where there is no preset.
+    """release.options of `optimized-noise`. None means the preset's value, or dp-sgd's where there is no
+    preset.
 
     Attributes:
         solution, noise, order: see above; order null is infinity.
         batch: expected size of a sample, the paper's lot. clip: alpha.
-        lower: `raw` is the paper's way with CIFAR-10, for public data: see stages/release/papers/dp_sgd/lower_layers.py.
+        lower: `raw` is the paper's way with CIFAR-10, for public data: see
+            stages/release/papers/dp_sgd/lower_layers.py.
     """
 
     preset: Literal["paper-mnist", "paper-cifar10"] | None = None
@@ -125,7 +130,8 @@ def resolve(params: Params, facts: Facts) -> Recipe:
     if bound <= 0:
         least = math.ceil(minimax.least_order(epsilon, delta)) + 1
         raise ParamsError(
-            f"params.yaml: release.options.order must be at least {least} here, or null for infinity (tau is not positive)"
+            f"params.yaml: release.options.order must be at least {least} here, or null for infinity (tau "
+            "is not positive)"
         )
     schedule = gradients.Schedule(rate, count, rate * facts.n, options.learning_rate, options.device)
     return Recipe(
@@ -173,7 +179,9 @@ def _proven(recipe: Recipe, params: Params) -> Guarantee:
 
 
 class Published(gradients.Noise):
-    """Clipping to alpha, and the noise of line 5; `weights` is filled at every step where the reading wants it."""
+    """Clipping to alpha, and the noise of line 5; `weights` is filled at every step where the reading wants
+    it.
+    """
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.weights = recipe, np.zeros(0)

@@ -1,9 +1,12 @@
-"""`behaviour`: the human behaviour model of pCDBN (Eqs. 23-26) from released moments of windows; the proof is docs/proofs/behaviour.md.
+"""`behaviour`: the human behaviour model of pCDBN (Eqs. 23-26) from released moments of windows; the proof is
+docs/proofs/behaviour.md.
 
-Pass 1 releases the mean of the attributes. Pass 2 releases the moments of (patch, x, mean influence), from which a convolutional Boltzmann
-machine with dynamic biases is trained without records. Pass 3 releases the coefficients of a degree-2 loss on its pooled units beside x
-and the influence. With `rows: window` there is no machine, and the window itself takes the place of its units (passes 1 and 2).
-The unit is a record (one window, with all that is in it) or a user: all windows of a user, and every slot of others that names the user.
+Pass 1 releases the mean of the attributes. Pass 2 releases the moments of (patch, x, mean influence), from
+which a convolutional Boltzmann machine with dynamic biases is trained without records. Pass 3 releases the
+coefficients of a degree-2 loss on its pooled units beside x and the influence. With `rows: window` there is
+no machine, and the window itself takes the place of its units (passes 1 and 2). The unit is a record (one
+window, with all that is in it) or a user: all windows of a user, and every slot of others that names the
+user.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ from stages.release.units import check_local, moved_records, records_per_unit
 
 NAME, VERSION = "behaviour", 2
 ARGUMENT = "docs/proofs/behaviour.md#guarantee"
-# Constants below were chosen on simulations with other seeds than that of the data sets (bench/behaviour.py --tune).
+# Constants below were chosen on simulations with other seeds than that of the data sets
+# (bench/papers/behaviour.py --tune).
 SHARES = {
     ("machine", "record"): {"mean": 0.01, "moments": 0.15, "gram": 0.30, "cross": 0.54},
     ("window", "record"): {"mean": 0.01, "gram": 0.37, "cross": 0.62},
@@ -54,14 +58,17 @@ MEAN_GAIN = 0.5
 SCALES = {"machine": Scales(1.0, 2.0, 0.25), "window": Scales(1.0, 0.0, 0.25)}
 INFLUENCE = {"record": 0.6, "user": 0.3}
 COARSE = 2**8
-"""Moments are released in units of so many squares of the grid: on the grid itself a user's noise would pass what can be drawn."""
+"""Moments are released in units of so many squares of the grid: on the grid itself a user's noise would pass
+what can be drawn.
+"""
 
 
 class Options(Section):
     """release.options of `behaviour`.
 
     Attributes:
-        days: past time points in a record (N); the columns are N values of every attribute, then the present ones, then the slots.
+        days: past time points in a record (N); the columns are N values of every attribute, then the present
+            ones, then the slots.
         rows: pooled units of the machine, or the window itself.
         groups, height: of the machine's filters, which span all N points.
         social: the largest norm of eta, which bounds what a friend does to the hidden units.
@@ -169,7 +176,8 @@ def resolve(params: Params, facts: Facts) -> Recipe:
         or max(recipe.largest().values()) >= LARGEST_TOTAL
     ):
         raise ParamsError(
-            "params.yaml: the sums of so many records would pass 64-bit integers: lower user.per_user in the schema"
+            "params.yaml: the sums of so many records would "
+            "pass 64-bit integers: lower user.per_user in the schema"
         )
     return recipe
 
@@ -201,7 +209,9 @@ def queries(recipe: Recipe, params: Params) -> list[Query]:
 
 
 def user_sensitivities(recipe: Recipe, params: Params) -> dict[str, float]:
-    """Of a user with all windows and all slots (docs/proofs/behaviour.md#guarantee): own total, and what a slot does to its owner's total."""
+    """Of a user with all windows and all slots (docs/proofs/behaviour.md#guarantee): own total, and what a
+    slot does to its owner's total.
+    """
     labels = math.sqrt(recipe.classes * (recipe.classes - 1))
     patch, row = influence_change(recipe), row_change(recipe)
     moved = {
@@ -211,7 +221,8 @@ def user_sensitivities(recipe: Recipe, params: Params) -> dict[str, float]:
         "cross": row * labels * (1 + 2.0**-40),
     }
     slack = {purpose: cut_slack(bound, recipe.sizes()[purpose]) for purpose, bound in recipe.bounds().items()}
-    # Truncated totals are positive semidefinite up to their slack, which matters where one is replaced by another.
+    # Truncated totals are positive semidefinite up to their slack, which matters where one is replaced by
+    # another.
     beyond = 0 if params.release.neighbours == "zero-out" else 2
     return {
         purpose: sensitivity.of_bounded_user(
@@ -226,12 +237,16 @@ def user_sensitivities(recipe: Recipe, params: Params) -> dict[str, float]:
 
 
 def coarsen(total: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Two sums of p x p moments that are d apart are less than d / COARSE + p apart afterwards, for every entry is rounded down."""
+    """Two sums of p x p moments that are d apart are less than d / COARSE + p apart afterwards, for every
+    entry is rounded down.
+    """
     return total // COARSE
 
 
 def influence_change(recipe: Recipe) -> float:
-    """How far a slot that is emptied moves the influence in a row: |2 psi - 1| <= 1, one part of the slots; and one for truncating."""
+    """How far a slot that is emptied moves the influence in a row: |2 psi - 1| <= 1, one part of the slots;
+    and one for truncating.
+    """
     return recipe.scales.influence * LIMIT / recipe.layout.slots * (1 + 2.0**-40) + 1
 
 
@@ -257,7 +272,8 @@ def plan(params: Params, facts: Facts) -> Plan:
     priced = price(queries(recipe, params), params.release)
     if max(one.scale for one in priced) > MAX_SCALE:
         raise ParamsError(
-            "params.yaml: release.epsilon is too small for sums of so many records: raise it, or lower user.per_user"
+            "params.yaml: release.epsilon is too small for sums of so many records: raise it, or lower "
+            "user.per_user"
         )
     proven = guarantee(priced, params.release, argument=ARGUMENT)
     parameters = {
@@ -335,7 +351,9 @@ class _Passes:
 
 
 def centre_of(total: NDArray[np.int64], n: int, scale: float) -> NDArray[np.int64]:
-    """The mean of the attributes from a noisy sum of rows, in units of 1/FINE: drawn to zero where it is all noise, kept in [0, 1]."""
+    """The mean of the attributes from a noisy sum of rows, in units of 1/FINE: drawn to zero where it is all
+    noise, kept in [0, 1].
+    """
     mean = total / n
     signal, noise = float(mean @ mean), len(mean) * (scale / n) ** 2
     shrunk = mean * max(0.0, 1.0 - noise / max(signal, 1e-300))

@@ -1,11 +1,13 @@
-"""`behaviour-published`: pCDBN's human behaviour model (Sec. 4.1) as the paper and its authors' code train it. For public data only.
+"""`behaviour-published`: pCDBN's human behaviour model (Sec. 4.1) as the paper and its authors' code train
+it. For public data only.
 
-Contrastive divergence on raw windows with the dynamic biases of Eqs. 23-26, in which hidden and visible units are p(drive / Z), p the
-polynomial of degree 7 whose public constants got Laplace noise once, scaled by Delta / (epsilon * batch) with Delta of Lemma 2 on each
-batch; then a softmax layer on the pooled units, x and I, with one noise vector Lap(Delta_C / (epsilon * batch)) on the pooled units in
-every step, shared by the batch, and raw labels. Nothing finite is proven (docs/errata/pcdbn.md); `behaviour` is the sound counterpart.
-What the paper leaves open: epsilon is spent in full on both parts, as in the code for MNIST; the second layer (2 x 6) does not fit the
-10 x 1 units that the first leaves and is not there.
+Contrastive divergence on raw windows with the dynamic biases of Eqs. 23-26, in which hidden and visible units
+are p(drive / Z), p the polynomial of degree 7 whose public constants got Laplace noise once, scaled by Delta
+/ (epsilon * batch) with Delta of Lemma 2 on each batch; then a softmax layer on the pooled units, x and I,
+with one noise vector Lap(Delta_C / (epsilon * batch)) on the pooled units in every step, shared by the batch,
+and raw labels. Nothing finite is proven (docs/errata/pcdbn.md); `behaviour` is the sound counterpart.
+What the paper leaves open: epsilon is spent in full on both parts, as in the code for MNIST; the second layer
+(2 x 6) does not fit the 10 x 1 units that the first leaves and is not there.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ from stages.release.units import check_local
 
 NAME, VERSION = "behaviour-published", 1
 ARGUMENT = "docs/proofs/pcdbn.md#public-constants"
-FLAW = "noise is added to the polynomial's public constants, while raw windows are read without noise in every step"
+FLAW = (
+    "noise is added to the polynomial's public constants, while "
+    "raw windows are read without noise in every step"
+)
 SEED, GRID = 0, 2**16
 SCALES = Scales(0.1, 1.0, 0.3)
 
@@ -62,7 +67,8 @@ def resolve(params: Params, facts: Facts) -> tuple[Options, Layout]:
     check_local(params, NAME)
     if params.release.unit != "record" or params.relevance.mode != "off":
         raise ParamsError(
-            f"params.yaml: '{NAME}' offers release.unit record, release.engine local and relevance.mode off only"
+            f"params.yaml: '{NAME}' offers release.unit record, "
+            "release.engine local and relevance.mode off only"
         )
     return options, layout_of(facts.shape, facts.friends["slots"], options.days, options.height)
 
@@ -120,7 +126,9 @@ def make(given: Given) -> Released:
 
 
 def _constants(keyed: Keyed, options: Options, epsilon: float) -> tuple[Tensor, Tensor]:
-    """Laplace draws of scale 1 / epsilon for the constants of the polynomial, for the way up and the way down."""
+    """Laplace draws of scale 1 / epsilon for the constants of the polynomial, for the way up and the way
+    down.
+    """
     zeros = np.zeros(len(polynomial(options.approximation).alphas), np.int64)
     up, down = (
         keyed.add(zeros, GRID / epsilon, release_pass=1, purpose=f"constants {way}") for way in ("up", "down")
@@ -129,7 +137,9 @@ def _constants(keyed: Keyed, options: Options, epsilon: float) -> tuple[Tensor, 
 
 
 def batch_delta(windows: tuple[Tensor, Tensor, Tensor], layout: Layout, sigmoid: Polynomial) -> float:
-    """Delta of Lemma 2 on a batch: twice the largest L1 of a record's energy coefficients at weights 1, absolute values inside."""
+    """Delta of Lemma 2 on a batch: twice the largest L1 of a record's energy coefficients at weights 1,
+    absolute values inside.
+    """
     past, present, influence = windows
     inside = functional.conv2d(past, torch.ones(1, 1, layout.height, layout.days))
     driven = inside + (1 + present.sum(1) + influence)[:, None, None, None]
@@ -201,7 +211,10 @@ def _units(machine: Machine, dynamics: Dynamics, layout: Layout) -> Units:
 def fine_tune(
     rows: Tensor, labels: Tensor, layout: Layout, options: Options, keyed: Keyed, epsilon: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The softmax layer by Adam, with shared noise on the pooled units in every step (Eq. 18: Delta_C = |p| + |p|^2 / 4)."""
+    """The softmax layer by Adam, with shared noise on the pooled units in every step (Eq.
+
+    18: Delta_C = |p| + |p|^2 / 4).
+    """
     pooled, order = options.groups * layout.blocks, torch.Generator().manual_seed(SEED)
     head = torch.nn.Linear(rows.shape[1], int(labels.max()) + 1)
     torch.nn.init.zeros_(head.weight)

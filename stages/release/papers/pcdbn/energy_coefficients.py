@@ -1,10 +1,13 @@
-"""`pcdbn` with noise on the data's own coefficients: one noisy matrix for each layer, one for the softmax layer (docs/proofs/pcdbn.md#energy-coefficients).
+"""`pcdbn` with noise on the data's own coefficients: one noisy matrix for each layer, one for the softmax
+layer (docs/proofs/pcdbn.md#energy-coefficients).
 
-With h = a0 + a1 (w.p + b) / Z and a constant Z = 25 C + 1 the energy of Eq. 14 is a polynomial, and the records enter it through
-S = sum of p~ p~^T, p~ = (p, 1), and sum of v alone. The functional mechanism's coefficients are a1 / Z S_ii, 2 a1 / Z S_ij and the sums
-of v; each gets Laplace noise of the same scale, once, whatever the number of groups. The filters of a layer are trained here, from the
-noisy matrix, because the next layer's matrix depends on them; the softmax layer is trained in the open room.
-Everything is an integer on a public grid; pooled units are floats before they are rounded to 1/255, hence arithmetic is called idealised.
+With h = a0 + a1 (w.p + b) / Z and a constant Z = 25 C + 1 the energy of Eq. 14 is a polynomial, and the
+records enter it through S = sum of p~ p~^T, p~ = (p, 1), and sum of v alone. The functional mechanism's
+coefficients are a1 / Z S_ii, 2 a1 / Z S_ij and the sums of v; each gets Laplace noise of the same scale,
+once, whatever the number of groups. The filters of a layer are trained here, from the noisy matrix, because
+the next layer's matrix depends on them; the softmax layer is trained in the open room. Everything is an
+integer on a public grid; pooled units are floats before they are rounded to 1/255, hence arithmetic is called
+idealised.
 """
 
 from __future__ import annotations
@@ -61,10 +64,11 @@ def perturb(
 
 
 def fresh(recipe: Recipe, facts: Facts) -> Belief:
-    """The network before any record: public and random. Nothing is learned in the fully connected layer, whose coefficients would move.
+    """The network before any record: public and random. Nothing is learned in the fully connected layer,
+    whose coefficients would move.
 
-    Pooled units of a map have a common level, which says little: weights of a unit sum to zero over every map of several places, and are
-    large enough to use the grid.
+    Pooled units of a map have a common level, which says little: weights of a unit sum to zero over every map
+    of several places, and are large enough to use the grid.
     """
     network = build(recipe.network, facts.shape, len(facts.labels), seed=filters.SEED).eval()
     assert isinstance(network, Belief)
@@ -94,7 +98,9 @@ def _largest(recipe: Recipe, units: Tensor) -> Tensor:
 def _units(
     network: Belief, depth: int, facts: Facts, reader: Any
 ) -> Iterator[tuple[Tensor, NDArray[np.int32]]]:
-    """What a layer sees, as integers of at most GRID in float64, zeros for null records; and labels, -1 for those."""
+    """What a layer sees, as integers of at most GRID in float64, zeros for null records; and labels, -1 for
+    those.
+    """
     for batch in reader:
         encoded = unpack(batch, facts.shape)
         labels = np.where(encoded.valid > 0, encoded.y, -1).astype(np.int32)
@@ -133,7 +139,9 @@ def _noisy_energy(
 def _noisy_matrix(
     keyed: Keyed, exact: Integers, diagonal: float, *, release_pass: int, purpose: str
 ) -> Integers:
-    """A symmetric matrix whose off-diagonal entries count twice among the coefficients, and so get half the noise each."""
+    """A symmetric matrix whose off-diagonal entries count twice among the coefficients, and so get half the
+    noise each.
+    """
     size = len(exact)
     upper = np.triu_indices(size, 1)
     noisy = np.zeros_like(exact)
@@ -150,10 +158,12 @@ def _noisy_matrix(
 def learn(noisy: Integers, total: Integers, n: int, recipe: Recipe, depth: int) -> Machine:
     """A layer's machine from its released sums: post-processing. The number of patches is public.
 
-    It is learned where the series holds, with drives in [-1, 1], and used at CONTRAST times that, or its units would hardly differ.
+    It is learned where the series holds, with drives in [-1, 1], and used at CONTRAST times that, or its
+    units would hardly differ.
     """
     alphas = recipe.sigmoid.alphas
-    # The corner is (patches of all records) * GRID^2; where noise has drowned it, the public n tells it as well.
+    # The corner is (patches of all records) * GRID^2; where noise has drowned it, the public n tells it as
+    # well.
     patches = max(float(noisy[-1, -1]) / GRID**2, float(n))
     visible = float(total.sum()) / GRID / max(len(total) * patches, 1.0)
     mean = min(max(visible, 0.0), 1.0)
@@ -166,7 +176,10 @@ def learn(noisy: Integers, total: Integers, n: int, recipe: Recipe, depth: int) 
 def _noisy_softmax(
     recipe: Recipe, network: Belief, facts: Facts, reader: Any, keyed: Keyed
 ) -> dict[str, Integers]:
-    """Coefficients of the Taylor loss (Eq. 18): sum of (1 - 2 y) p in units of 1 / (2 GRID), sum of p p^T in units of 1 / GRID^2."""
+    """Coefficients of the Taylor loss (Eq.
+
+    18): sum of (1 - 2 y) p in units of 1 / (2 GRID), sum of p p^T in units of 1 / GRID^2.
+    """
     width, classes, part = recipe.options.hidden, len(facts.labels), recipe.parts[-1]
     first, second = np.zeros((classes, width), np.int64), np.zeros((width, width), np.int64)
     for units, labels in _units(network, 0, facts, reader):

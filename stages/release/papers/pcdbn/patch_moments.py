@@ -1,12 +1,16 @@
-"""`patch-moments`: private convolutional deep belief networks, sound (docs/proofs/patch-moments.md; the published one is `pcdbn`).
+"""`patch-moments`: private convolutional deep belief networks, sound (docs/proofs/patch-moments.md; the
+published one is `pcdbn`).
 
-Every layer of filters is learned from one release of patch moments, S = sum over records of sum over patches of p p^T, which is all that
-the degree-1 energy of a convolutional Boltzmann machine takes from the data. Filters are trained between two passes inside this
-stage, but from released moments alone (airlock/models/papers/filters.py): they are post-processing, cost nothing, and anyone can train them again
-from the released tensors. On the features of the learned filters the head is `coefficients`, three more passes.
+Every layer of filters is learned from one release of patch moments, S = sum over records of sum over patches
+of p p^T, which is all that the degree-1 energy of a convolutional Boltzmann machine takes from the data.
+Filters are trained between two passes inside this stage, but from released moments alone
+(airlock/models/papers/filters.py): they are post-processing, cost nothing, and anyone can train them again
+from the released tensors. On the features of the learned filters the head is `coefficients`, three more
+passes.
 
-Sensitivity of a layer's moments (Frobenius, in grid units): every record's matrix is scaled to norm C = LIMIT, so C under zero-out; the
-matrices are truncated positive semidefinite ones of size d, so sqrt 2 (C + d), not 2 C, under replace-one (airlock/privacy/sensitivity.py).
+Sensitivity of a layer's moments (Frobenius, in grid units): every record's matrix is scaled to norm C =
+LIMIT, so C under zero-out; the matrices are truncated positive semidefinite ones of size d, so sqrt 2 (C +
+d), not 2 C, under replace-one (airlock/privacy/sensitivity.py).
 """
 
 from __future__ import annotations
@@ -38,7 +42,8 @@ FILTERS = {"divergence": filters.diverge, "eigenvectors": filters.eigenvectors}
 
 
 class Options(coefficients.Options):
-    """release.options of `patch-moments`; the shares of the head are those of `coefficients`, of what the layers leave.
+    """release.options of `patch-moments`; the shares of the head are those of `coefficients`, of what the
+    layers leave.
 
     Attributes:
         layers: filters of each layer, from the bottom; one or two layers.
@@ -74,9 +79,11 @@ def resolve(params: Params, facts: Facts) -> Recipe:
     for count, size, side in zip(options.layers, sizes, patches.SIDES, strict=False):
         if not 1 <= count <= size - size // side**2:
             raise ParamsError(
-                f"params.yaml: release.options.layers: a layer can have 1 to {size - size // side**2} filters here, not {count}"
+                f"params.yaml: release.options.layers: a layer can have 1 to {size - size // side**2} "
+                f"filters here, not {count}"
             )
-    # The head is that of `coefficients` on images: the same three passes and shares, of what the layers leave.
+    # The head is that of `coefficients` on images: the same three passes and shares, of what the layers
+    # leave.
     fixed = params.release.model_copy(update={"features": "hog-1", "passes": HEAD_PASSES})
     head = coefficients.resolve(params.model_copy(update={"release": fixed}), facts, options)
     # Less what rounding could add to the sum of the shares.
@@ -95,15 +102,18 @@ def _refuse(params: Params, facts: Facts, options: Options) -> None:
         raise ParamsError(f"params.yaml: '{NAME}' learns filters for images: use coefficients for tables")
     if not 1 <= len(options.layers) <= len(patches.SIDES):
         raise ParamsError(
-            f"params.yaml: release.options.layers: 1 or {len(patches.SIDES)} layers, not {len(options.layers)}"
+            f"params.yaml: release.options.layers: 1 or {len(patches.SIDES)} layers, not "
+            f"{len(options.layers)}"
         )
     if params.release.features != "auto" or params.relevance.mode != "off":
         raise ParamsError(
-            f"params.yaml: '{NAME}' learns its features: set release.features to auto and relevance.mode to off"
+            f"params.yaml: '{NAME}' learns its features: set "
+            "release.features to auto and relevance.mode to off"
         )
     if params.release.passes not in ("auto", len(options.layers) + HEAD_PASSES):
         raise ParamsError(
-            f"params.yaml: release.passes: '{NAME}' with {len(options.layers)} layers needs {len(options.layers) + HEAD_PASSES}, or auto"
+            f"params.yaml: release.passes: '{NAME}' with {len(options.layers)} layers needs "
+            f"{len(options.layers) + HEAD_PASSES}, or auto"
         )
 
 
@@ -140,7 +150,9 @@ def plan(params: Params, facts: Facts) -> Plan:
 
 @makes
 def make(given: Given) -> Released:
-    """Read the records once for each layer and three times for the head: integer tensors, and what a reader must know about them."""
+    """Read the records once for each layer and three times for the head: integer tensors, and what a reader
+    must know about them.
+    """
     params, facts, reader = given.params, given.facts, given.reader
     recipe = resolve(params, facts)
     priced = price(queries(recipe, params), params.release)
@@ -184,6 +196,7 @@ def _provenance(recipe: Recipe) -> dict[str, Any]:
     """For release.json: what the filters are made from."""
     return {
         "learner": recipe.options.learner,
-        "trained": "inside the release stage, from the released moments patches1, patches2 only; post-processing",
+        "trained": "inside the release stage, from the released moments patches1, patches2 only; "
+        "post-processing",
         "layers": list(recipe.options.layers),
     }

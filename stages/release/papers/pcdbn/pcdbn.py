@@ -1,10 +1,14 @@
-"""`pcdbn`: the private convolutional deep belief network of Phan, Wu and Dou (2018, arXiv 1706.08839v2), as published.
+"""`pcdbn`: the private convolutional deep belief network of Phan, Wu and Dou (2018, arXiv 1706.08839v2), as
+published.
 
-What "noise on the polynomial's coefficients" means can be read in several ways, each a different mechanism, and each an option:
+What "noise on the polynomial's coefficients" means can be read in several ways, each a different mechanism,
+and each an option:
 
     noise        constants     on the public constants alpha of the polynomial, as in the authors' code; the network is trained here
-                 coefficients  on the data's own coefficients of the energy, as the functional mechanism wants it (degree 1 only:
-                               degree L has monomials of degree L + 1 in 26 variables, 18,156,204 of them for L = 7)
+                 coefficients  on the data's own coefficients of the energy, as the functional mechanism wants
+                 it (degree 1 only:
+                               degree L has monomials of degree L + 1 in 26 variables, 18,156,204 of them for
+                               L = 7)
     sensitivity  batch         from the records of a batch, without the products of Lemma 2 (the code)
                  data          Lemma 2 with the maximum over all records (the paper)
                  domain        Lemma 2 with the maximum over every possible record
@@ -14,9 +18,10 @@ What "noise on the polynomial's coefficients" means can be read in several ways,
     pretraining  reconstruction  |h' - h| + |v' - v| by Adam (the code)
                  divergence      contrastive divergence (the paper), with noise on constants as without
 
-Presets: `authors-code` (constants, batch, each), `paper-literal` (coefficients, data, split), `repaired` (coefficients, tight, split).
-docs/errata/pcdbn.md tells which claims hold: nothing finite is proven for noise on constants or a sensitivity taken from the records, and
-such readings are for public data. L1 sensitivities of the rest are in `Recipe`; the accurate sound counterpart is `patch-moments`.
+Presets: `authors-code` (constants, batch, each), `paper-literal` (coefficients, data, split), `repaired`
+(coefficients, tight, split). docs/errata/pcdbn.md tells which claims hold: nothing finite is proven for noise
+on constants or a sensitivity taken from the records, and such readings are for public data. L1 sensitivities
+of the rest are in `Recipe`; the accurate sound counterpart is `patch-moments`.
 """
 
 from __future__ import annotations
@@ -54,7 +59,8 @@ class Options(Section):
         approximation: of the sigmoid: published-7, chebyshev-L, taylor-L, taylor-tanh or piecewise.
         maps: groups of each layer. hidden: width of the fully connected layer.
         pooling: probabilistic (Lee et al. 2009) or the maximum.
-        pretraining: see above. pretraining_epochs: of each layer. pretraining_rate: of its steps; null is 0.01, or 0.05 for divergence.
+        pretraining: see above. pretraining_epochs: of each layer. pretraining_rate: of its steps; null is
+            0.01, or 0.05 for divergence.
         epochs: of back-propagation (the paper has 2,400).
         batch: as in the code; the noise that the code adds is divided by it.
     """
@@ -148,7 +154,10 @@ class Recipe:
     def flaw(self) -> str:
         """Why nothing finite is proven; empty where something is."""
         if self.options.noise == "constants":
-            return "noise is added to the polynomial's public constants, while raw records are read without noise in every step"
+            return (
+                "noise is added to the polynomial's public constants, while raw records are read without "
+                "noise in every step"
+            )
         if self.options.sensitivity in ("batch", "data"):
             return "the scale of the noise is taken from the records themselves, without noise"
         return ""
@@ -161,7 +170,9 @@ class Recipe:
 
     @property
     def pure(self) -> float:
-        """Theorem C: independent Laplace noise on coefficients that one record moves by at most l1 (or twice that)."""
+        """Theorem C: independent Laplace noise on coefficients that one record moves by at most l1 (or twice
+        that).
+        """
         return sum(part.l1 * self.reach / self.scale(part) for part in self.parts)
 
 
@@ -187,11 +198,14 @@ Moves = tuple[tuple[int, float], ...]
 
 
 def _parts(facts: Facts, options: Options, sigmoid: Polynomial) -> list[tuple[str, Moves, float]]:
-    """Purpose, moves of a record whose units are all 1, and printed Delta of every part (airlock/models/papers/belief.py, without torch)."""
+    """Purpose, moves of a record whose units are all 1, and printed Delta of every part
+    (airlock/models/papers/belief.py, without torch).
+    """
     parts, channels, (height, width) = list[tuple[str, Moves, float]](), facts.shape[2], facts.shape[:2]
     for depth, groups in enumerate(options.maps):
         positions, patch = (height - 4) * (width - 4), 25 * channels + 1
-        # With h = a0 + a1 (w.p + b) / Z, Z = 25 C + 1, the coefficients are a1 / Z times S = sum of p~ p~^T, pairs twice, and sums of v.
+        # With h = a0 + a1 (w.p + b) / Z, Z = 25 C + 1, the coefficients are a1 / Z times S = sum of p~ p~^T,
+        # pairs twice, and sums of v.
         each = abs(sigmoid.alphas[1]) / patch * positions
         moves = ((patch, each), (patch * (patch - 1) // 2, 2 * each), (channels, float(height * width)))
         # Lemma 2 over the domain: all units 1, all arguments 1.
@@ -211,19 +225,23 @@ def _refuse(params: Params, facts: Facts, options: Options, sigmoid: Polynomial)
     check_alone(params, facts, NAME)
     if facts.kind != "image" or min(facts.shape[:2]) < SMALLEST_SIDE:
         raise ParamsError(
-            f"params.yaml: '{NAME}' is for images of at least {SMALLEST_SIDE} x {SMALLEST_SIDE}: use coefficients"
+            f"params.yaml: '{NAME}' is for images of at least {SMALLEST_SIDE} x {SMALLEST_SIDE}: use "
+            "coefficients"
         )
     if options.noise == "coefficients" and (sigmoid.degree != 1 or options.sensitivity == "batch"):
         raise ParamsError(
-            "params.yaml: release.options.noise 'coefficients' goes with degree 1 (chebyshev-1, piecewise) and no batches"
+            "params.yaml: release.options.noise 'coefficients' goes with degree 1 (chebyshev-1, piecewise) "
+            "and no batches"
         )
     if options.noise == "coefficients" and options.pretraining != "divergence":
         raise ParamsError(
-            "params.yaml: release.options.noise 'coefficients' goes with pretraining divergence, which needs no records"
+            "params.yaml: release.options.noise 'coefficients' goes with pretraining divergence, which "
+            "needs no records"
         )
     if options.noise == "constants" and options.sensitivity != "batch":
         raise ParamsError(
-            "params.yaml: release.options.noise 'constants' goes with sensitivity batch, for it is scaled by each batch"
+            "params.yaml: release.options.noise 'constants' goes with sensitivity batch, for it is scaled "
+            "by each batch"
         )
 
 
@@ -256,7 +274,9 @@ def plan(params: Params, facts: Facts) -> Plan:
 
 
 def _passes(options: Options) -> int:
-    """Epochs over the raw records, or one pass for each part (and one before it that looks for the largest record)."""
+    """Epochs over the raw records, or one pass for each part (and one before it that looks for the largest
+    record).
+    """
     if options.noise == "constants":
         return len(options.maps) * options.pretraining_epochs + options.epochs
     return len(options.maps) * (2 if options.sensitivity == "data" else 1) + 1

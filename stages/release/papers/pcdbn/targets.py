@@ -1,4 +1,6 @@
-"""What an attack on pCDBN goes for: the coefficients of one record, or a batch whose activations share the noise on the constants."""
+"""What an attack on pCDBN goes for: the coefficients of one record, or a batch whose activations share the
+noise on the constants.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from airlock.privacy.plan import Facts
 from stages.release.papers.pcdbn.pcdbn import Part, Recipe
 
 Floats = NDArray[np.float64]
-# Normalised drives of a known record (as many as there are constants, and a few more) and of the two candidates for the target.
+# Normalised drives of a known record (as many as there are constants, and a few more) and of the two
+# candidates for the target.
 KNOWN = np.linspace(-1, 1, 40)
 CANDIDATES = np.linspace(-0.9, 0.9, 24), np.linspace(-0.8, 0.95, 24)
 BATCH = 3600
@@ -29,7 +32,9 @@ def targets_of(recipe: Recipe, facts: Facts, *, factor: float) -> list[Target]:
 
 
 def _ranges(part: Part) -> Floats:
-    """How far a record whose units are all 1 moves each coefficient; of many, only those that it moves furthest are looked at."""
+    """How far a record whose units are all 1 moves each coefficient; of many, only those that it moves
+    furthest are looked at.
+    """
     farthest = sorted(part.moves, key=lambda move: -move[1])
     return np.concatenate([np.full(min(count, MOST), size) for count, size in farthest])[:MOST]
 
@@ -37,7 +42,8 @@ def _ranges(part: Part) -> Floats:
 def _part(recipe: Recipe, part: Part, factor: float) -> Target:
     ranges = _ranges(part)
     law = laws.laplace_box(
-        ranges, np.full(len(ranges), recipe.scale(part)), name=f"coefficients: {part.purpose}", pair=PAIR, factor=factor
+        ranges, np.full(len(ranges), recipe.scale(part)), name="coefficients: "
+                                                               f"{part.purpose}", pair=PAIR, factor=factor
     )  # fmt: skip
     claimed = None if recipe.options.preset == "repaired" else part.epsilon
     return Target(law, claimed, np.inf if recipe.flaw else part.l1 * recipe.reach / recipe.scale(part))
@@ -55,10 +61,12 @@ def _all(recipe: Recipe, factor: float) -> Target:
 
 
 def shared_constants(recipe: Recipe, facts: Facts, factor: float) -> Law:
-    """Perturbed activations of a batch: sum of (alpha_l + eta_l) x^l, the same eta for every unit of every record.
+    """Perturbed activations of a batch: sum of (alpha_l + eta_l) x^l, the same eta for every unit of every
+    record.
 
-    Who knows one record of the batch has more activations than there are constants, solves for eta, and knows every other activation's
-    argument. The score is how much better the second candidate for the target fits than the first.
+    Who knows one record of the batch has more activations than there are constants, solves for eta, and knows
+    every other activation's argument. The score is how much better the second candidate for the target fits
+    than the first.
     """
     alphas = np.array(recipe.sigmoid.alphas)
     orders = np.flatnonzero(alphas)

@@ -1,11 +1,13 @@
-"""`pcdbn` as its authors' code has it: noise on the constants of the polynomial, raw records in every step. For public data only.
+"""`pcdbn` as its authors' code has it: noise on the constants of the polynomial, raw records in every step.
+For public data only.
 
-Each layer: hidden units are p(drive / Z), p the polynomial whose constants got Laplace noise, drawn once for the records and once for
-their reconstructions, scaled at run time by Delta / (epsilon * batch), Delta from the batch itself. What is minimised is |h' - h| +
-|v' - v| by Adam, as in the code, or the energy by contrastive divergence, as in the paper.
-Then back-propagation through the fully connected and the softmax layer. They see exact sigmoids of the raw records; one noise vector
-Lap(M (25 + 25^2/4) / (epsilon * batch)) a step is added to the 25 units of the whole batch, and labels are raw. Nothing finite is
-proven of any of this. Pooling follows the paper, where the code has strides of 2.
+Each layer: hidden units are p(drive / Z), p the polynomial whose constants got Laplace noise, drawn once for
+the records and once for their reconstructions, scaled at run time by Delta / (epsilon * batch), Delta from
+the batch itself. What is minimised is |h' - h| + |v' - v| by Adam, as in the code, or the energy by
+contrastive divergence, as in the paper. Then back-propagation through the fully connected and the softmax
+layer. They see exact sigmoids of the raw records; one noise vector Lap(M (25 + 25^2/4) / (epsilon * batch)) a
+step is added to the 25 units of the whole batch, and labels are raw. Nothing finite is proven of any of this.
+Pooling follows the paper, where the code has strides of 2.
 """
 
 from __future__ import annotations
@@ -157,7 +159,9 @@ def reconstruct(machine: Machine, steps: Iterator[Step], rate: float) -> Machine
 def walk(
     machine: Machine, units: Tensor, first: Polynomial, second: Polynomial
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Hidden units of records, the reconstruction, and its hidden units, with polynomials for the sigmoid of hidden units."""
+    """Hidden units of records, the reconstruction, and its hidden units, with polynomials for the sigmoid of
+    hidden units.
+    """
     hidden = first(boltzmann.normalise(machine.drive(units))).clamp(0, 1)
     again = torch.sigmoid(machine.answer(hidden))
     return hidden, again, second(boltzmann.normalise(machine.drive(again))).clamp(0, 1)
@@ -165,7 +169,9 @@ def walk(
 
 @torch.no_grad()
 def contrast(machine: Machine, units: Tensor, first: Polynomial, second: Polynomial) -> Machine:
-    """One step of contrastive divergence with polynomials for hidden units, of the records and of their reconstructions; per position."""
+    """One step of contrastive divergence with polynomials for hidden units, of the records and of their
+    reconstructions; per position.
+    """
     total = machine.moved(machine, -1.0)
     for few in torch.split(units, CHUNK):
         hidden, again, found = walk(machine, few, first, second)
@@ -178,7 +184,9 @@ def contrast(machine: Machine, units: Tensor, first: Polynomial, second: Polynom
 
 
 def _sums(visible: Tensor, hidden: Tensor) -> Machine:
-    """`boltzmann.statistics` of all records together, by the convolution's own derivative: a third of the time for many channels."""
+    """`boltzmann.statistics` of all records together, by the convolution's own derivative: a third of the
+    time for many channels.
+    """
     side = visible.shape[2] - hidden.shape[2] + 1
     filters = conv2d_weight(visible, [hidden.shape[1], visible.shape[1], side, side], hidden)  # type: ignore[no-untyped-call]
     return Machine(filters, hidden.sum((0, 2, 3)), visible.sum((0, 2, 3)))

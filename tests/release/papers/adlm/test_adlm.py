@@ -206,7 +206,9 @@ def test_relevance_network_decides_whether_there_is_a_proof() -> None:
 
 
 def test_a_network_trained_with_privacy_learns_and_its_noise_is_keyed() -> None:
-    """The released network: better than the public one it started from, the same for the same key, another for another release."""
+    """The released network: better than the public one it started from, the same for the same key, another
+    for another release.
+    """
     records, labels = blobs(2000)
     about, asked = (
         facts((12,), 2000, 3),

@@ -1,4 +1,6 @@
-"""Steps of DP-MAC: directions from a noisy covariance, rectified units with biases, tensors on the wanted device."""
+"""Steps of DP-MAC: directions from a noisy covariance, rectified units with biases, tensors on the wanted
+device.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ def test_noise_on_a_covariance_is_symmetric_and_as_large_as_priced(monkeypatch: 
     directions = run.learn_projection(4)
     noise = seen[0] - run.covariance()
     assert torch.equal(noise, noise.T)
-    # |noise|_F^2 / sigma^2 has the mean of a chi-square with 78 degrees of freedom: isotropic on symmetric matrices.
+    # |noise|_F^2 / sigma^2 has the mean of a chi-square with 78 degrees of freedom: isotropic on symmetric
+    # matrices.
     assert float(noise.square().sum()) / 30.0**2 == pytest.approx(78, abs=4 * math.sqrt(2 * 78))
     assert torch.allclose(directions.T @ directions, torch.eye(4), atol=1e-5)
 
@@ -125,7 +128,8 @@ def test_rate_falls_and_then_stays() -> None:
     [{**WHOLE, "task": "classify"}, {**PROGRAM, "task": "reconstruct"}, {"order": 2, "hidden": (8,)}],
 )
 def test_a_step_stays_on_its_device(options: dict[str, Any]) -> None:
-    # Nothing can be computed on `meta`, and nothing on it can meet a tensor that is elsewhere: as on a GPU, but without one.
+    # Nothing can be computed on `meta`, and nothing on it can meet a tensor that is elsewhere: as on a GPU,
+    # but without one.
     run = run_of(*blobs(60), device="meta", **options)
     state = run.start()
     totals = run.sums(state, torch.arange(60))

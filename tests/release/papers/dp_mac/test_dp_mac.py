@@ -1,4 +1,6 @@
-"""DP-MAC: what is claimed and proven, joint noise, thresholds, all phases in one event, training that resumes."""
+"""DP-MAC: what is claimed and proven, joint noise, thresholds, all phases in one event, training that
+resumes.
+"""
 
 from __future__ import annotations
 

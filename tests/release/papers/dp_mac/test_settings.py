@@ -1,4 +1,6 @@
-"""Settings of DP-MAC: presets hold what the paper and the authors' program say, and what is asked for goes before them."""
+"""Settings of DP-MAC: presets hold what the paper and the authors' program say, and what is asked for goes
+before them.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,10 @@ def test_weights_of_standard_deviation_one_are_no_longer_offered() -> None:
 
 @pytest.mark.parametrize("claimed", [1.0, 2.0, 4.0, 8.0])
 def test_the_programs_claims_are_what_the_moments_accountant_gives(claimed: float) -> None:
-    """Abadi et al.: integer moments of the sampled Gaussian, added up, and Markov's inequality. No factor for the layers is left out."""
+    """Abadi et al.: integer moments of the sampled Gaussian, added up, and Markov's inequality.
+
+    No factor for the layers is left out.
+    """
     options = settle(Options(preset="authors-usps"), claimed)
     assert options.batch and options.epochs
     rate, sigma, steps = (

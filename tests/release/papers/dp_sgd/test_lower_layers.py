@@ -1,4 +1,6 @@
-"""Convolutions from raw records: nothing is proven, the upper layers begin anew, and all mechanisms stand on the same ones."""
+"""Convolutions from raw records: nothing is proven, the upper layers begin anew, and all mechanisms stand on
+the same ones.
+"""
 
 from __future__ import annotations
 

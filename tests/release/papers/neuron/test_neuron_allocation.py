@@ -1,4 +1,6 @@
-"""Neuron allocation: what it costs, what one record can move, what its bytes are, and what an attack sees of it."""
+"""Neuron allocation: what it costs, what one record can move, what its bytes are, and what an attack sees of
+it.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,8 @@ def test_bad_options_are_one_clear_line() -> None:
         neuron_allocation.plan(parameters(direction="sideways"), known)
 
 
-# --- Sensitivity: every pass, given the same earlier releases -----------------------------------------------------------------
+# --- Sensitivity: every pass, given the same earlier releases
+# -----------------------------------------------------------------
 
 
 def distance(one: Any, other: Any) -> float:
@@ -106,7 +109,9 @@ def distance(one: Any, other: Any) -> float:
 
 
 def hostile(seed: int, rows: int) -> neuron_allocation.Ratios:
-    """A lower network that earlier releases could have given, as bad as it gets: few neurons, far apart scales."""
+    """A lower network that earlier releases could have given, as bad as it gets: few neurons, far apart
+    scales.
+    """
     random = np.random.default_rng(seed)
     space = Discriminant(
         random.standard_normal((rows, 2)) * 10.0 ** (seed % 5), random.standard_normal((3, 2)), 9
@@ -140,7 +145,9 @@ def test_no_neighbour_moves_a_sum_by_more_than_its_sensitivity(
     seed: int,
     direction: Any,
 ) -> None:
-    """Adversarial neighbours: sealed records in, exact sums out, in the two passes that `coefficients` does not have."""
+    """Adversarial neighbours: sealed records in, exact sums out, in the two passes that `coefficients` does
+    not have.
+    """
     folder = tmp_path_factory.mktemp("neighbours")
     x, y = table(9, 4, 3, seed)
     made = feature_map("tabular-2", "tabular", (4,))
@@ -188,11 +195,14 @@ def test_the_bound_on_ratios_is_reached() -> None:
     assert LIMIT * 1.414 < distance(shares[0], shares[1]) <= ratio["replace-one"] < LIMIT * 1.415
 
 
-# --- Bytes ----------------------------------------------------------------------------------------------------------------------
+# --- Bytes
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_the_release_is_what_the_slow_oracle_says(tmp_path: Path) -> None:
-    """Given the released steps: neurons, ratios' pass and moments once more, record by record in Python's integers."""
+    """Given the released steps: neurons, ratios' pass and moments once more, record by record in Python's
+    integers.
+    """
     x, y = table(30, 4, 3)
     valid = np.arange(30) % 7 != 3
     params = parameters(epsilon=20.0, **QUICK)
@@ -260,7 +270,8 @@ def test_released_ratios_are_ratios(tmp_path: Path) -> None:
     assert tensors["ratios"].min() > -0.01 * 2000 * LIMIT
 
 
-# --- What it is good for, and what an attack sees -----------------------------------------------------------------------------------
+# --- What it is good for, and what an attack sees
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("data", [table(1200, 6, 3), pictures(400, 3)])
@@ -316,7 +327,9 @@ def test_the_release_itself_is_attacked_and_keeps_its_word() -> None:
 
 
 def test_expected_moments_decide_where_the_noise_is_large(tmp_path: Path) -> None:
-    """At a tiny epsilon the head follows the released model, at a large one the records: expected records fade."""
+    """At a tiny epsilon the head follows the released model, at a large one the records: expected records
+    fade.
+    """
     x, y = table(300, 6, 3)
     weights = {}
     for epsilon in (0.01, 100.0):

@@ -54,7 +54,8 @@ def test_settings_of_the_paper_are_counted(setting: str, reads: int) -> None:
         neuron_noise.plan(params("neuron-noise", settings=setting), about)
 
 
-# --- A constant on a neuron is a bias ---------------------------------------------------------------------------------------
+# --- A constant on a neuron is a bias
+# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -63,9 +64,11 @@ def test_settings_of_the_paper_are_counted(setting: str, reads: int) -> None:
 def test_noise_on_neurons_is_another_first_value_of_their_biases(
     shape: tuple[int, ...], hidden: list[int], steps: int, rounding: float
 ) -> None:
-    """The same trajectory, up to rounding: trained with the noise, and without it from biases that have it added.
+    """The same trajectory, up to rounding: trained with the noise, and without it from biases that have it
+    added.
 
-    A bias in front of batch normalisation has the gradient 0, of which rounding leaves 1e-17 and Adam makes steps of 1e-10.
+    A bias in front of batch normalisation has the gradient 0, of which rounding leaves 1e-17 and Adam makes
+    steps of 1e-10.
     """
     about, data = facts(shape, 300, 3), double_data(shape)
     chosen = neuron_noise.resolve(
@@ -125,7 +128,8 @@ def test_epsilon_of_the_loss_is_nowhere_in_the_model() -> None:
     assert all(np.array_equal(made[0][name], made[1][name]) for name in made[0])
 
 
-# --- Readings ---------------------------------------------------------------------------------------------------------------
+# --- Readings
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_noise_has_the_scale_of_equation_19() -> None:

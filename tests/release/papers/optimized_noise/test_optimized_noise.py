@@ -1,4 +1,7 @@
-"""Algorithm 1 of Xiang et al. in its readings, and the ellipsoid that is sound: what is claimed, what is proven, what is drawn."""
+"""Algorithm 1 of Xiang et al.
+
+in its readings, and the ellipsoid that is sound: what is claimed, what is proven, what is drawn.
+"""
 
 from __future__ import annotations
 
@@ -197,7 +200,8 @@ def test_attack_stays_below_the_proof_and_passes_the_claim() -> None:
 
 @pytest.mark.parametrize("model", ["perceptron", "opacus-cnn"])
 def test_a_sum_stays_on_its_device(model: str) -> None:
-    # Nothing can be computed on `meta`, and nothing on it can meet a tensor that is elsewhere: as on a GPU, but without one.
+    # Nothing can be computed on `meta`, and nothing on it can meet a tensor that is elsewhere: as on a GPU,
+    # but without one.
     shape = (12,) if model == "perceptron" else (16, 16, 1)
     network = networks.build(model, shape, 3, seed=0).to("meta")
     data = dp_sgd.Data(torch.rand(20, *shape), torch.arange(20) % 3)
@@ -231,7 +235,8 @@ def test_training_that_stops_reads_no_noise_twice(
         mechanism(name).make(asked, ABOUT, batches(records, labels), **given_to, tick=stop)
     mechanism(name).make(asked, ABOUT, batches(records, labels), **given_to)
     assert [step for step, _, _ in drawn] == [*range(35), *range(30, 50)]
-    # Steps 30 to 34 were taken twice: the same sums, and so the same noise, not a second draw for another sum.
+    # Steps 30 to 34 were taken twice: the same sums, and so the same noise, not a second draw for another
+    # sum.
     for (_, purpose, first), (_, again, second) in zip(drawn[30:35], drawn[35:40], strict=True):
         assert purpose == again and torch.equal(first, second)
 

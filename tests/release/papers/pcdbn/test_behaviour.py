@@ -63,7 +63,10 @@ def parameters(**release: Any) -> Params:
 
 
 def network(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Records, labels, users, and who is in every slot (-1: nobody). Nobody is in more slots than allowed: four a day of others."""
+    """Records, labels, users, and who is in every slot (-1: nobody).
+
+    Nobody is in more slots than allowed: four a day of others.
+    """
     random = np.random.default_rng(seed)
     users = np.tile(np.arange(USERS), DAYS)
     friends = np.array([[(user + 1 + slot) % USERS for slot in range(SMALL.slots)] for user in users])
@@ -87,7 +90,8 @@ def without(
     return x, y
 
 
-# --- Prices --------------------------------------------------------------------------------------------------------------
+# --- Prices
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("unit", ["record", "user"])
@@ -124,7 +128,8 @@ def test_slots_count_where_a_general_mechanism_protects_users() -> None:
     assert coefficients.records_per_unit(params, replace(FACTS, friends=None)) == DAYS
 
 
-# --- The release written again, slowly, in Python integers ----------------------------------------------------------------
+# --- The release written again, slowly, in Python integers
+# ----------------------------------------------------------------
 
 
 def oracle_cut(values: list[int], bound: int) -> list[int]:
@@ -203,7 +208,8 @@ def test_chunks_and_their_order_do_not_change_a_bit() -> None:
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
-# --- Sensitivity: adversarial neighbours, given the same earlier releases ------------------------------------------------------
+# --- Sensitivity: adversarial neighbours, given the same earlier releases
+# ------------------------------------------------------
 
 
 def distance(one: np.ndarray, other: np.ndarray) -> float:
@@ -219,7 +225,9 @@ def bounds_of(params: Params) -> dict[str, float]:
 
 @lru_cache
 def maps(unit: str, rows: str, seed: int) -> dict[str, Any]:
-    """The rows of every pass after any earlier releases: centre and machine are drawn, eta as long as it may be."""
+    """The rows of every pass after any earlier releases: centre and machine are drawn, eta as long as it may
+    be.
+    """
     recipe = behaviour.resolve(parameters(unit=unit, options={"rows": rows}), FACTS)
     centre = np.random.default_rng(seed).integers(0, FINE, SMALL.attributes)
     machine = units(SMALL, 2, seed, social=recipe.options.social) if rows == "machine" else None
@@ -256,7 +264,9 @@ def exact_sums(
 def test_no_user_moves_a_sum_by_more_than_the_sensitivity(
     seed: int, gone: int, rows: str, cap: float
 ) -> None:
-    """A user goes, with all records and all slots in friends' records; or another user, with other friends, comes instead."""
+    """A user goes, with all records and all slots in friends' records; or another user, with other friends,
+    comes instead.
+    """
     x, y, users, friends = network(seed)
     other = network(seed + 1)
     caps = {"caps": dict.fromkeys(behaviour.CAPS, cap)}
@@ -301,7 +311,9 @@ def test_no_record_moves_a_sum_by_more_than_the_sensitivity(seed: int, place: in
     st.floats(1e-3, 3.0),
 )
 def test_a_slot_moves_a_row_by_no_more_than_its_part(seed: int, slot: int, psi: float, social: float) -> None:
-    """Lemma 1 of docs/behaviour.md, for machines whose eta is as long as it may be and weights that make units sensitive."""
+    """Lemma 1 of docs/behaviour.md, for machines whose eta is as long as it may be and weights that make
+    units sensitive.
+    """
     recipe = behaviour.resolve(parameters(unit="user", options={"social": social}), FACTS)
     x = network(seed)[0]
     emptied = x.copy()
@@ -338,7 +350,9 @@ def test_the_bounds_are_nearly_reached() -> None:
 
 
 def test_counting_own_records_only_would_not_protect_a_user() -> None:
-    """What the slots are for: somebody whose own records are all null, and who is everybody's friend, moves more than own records may."""
+    """What the slots are for: somebody whose own records are all null, and who is everybody's friend, moves
+    more than own records may.
+    """
     x, y, users, friends = network(3)
     x[:, :COLUMNS] = 0.0
     friends[:], friends[:, 0] = -1, 0
@@ -360,7 +374,8 @@ def test_counting_own_records_only_would_not_protect_a_user() -> None:
     assert recipe.bounds()["cross"] < distance(*pair) <= bounds_of(params)["cross"]
 
 
-# --- Attacks ------------------------------------------------------------------------------------------------------------------
+# --- Attacks
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def test_no_attack_passes_the_proof_and_half_the_noise_is_noticed() -> None:
@@ -375,7 +390,9 @@ def test_no_attack_passes_the_proof_and_half_the_noise_is_noticed() -> None:
 
 @pytest.mark.parametrize(("epsilon", "seen"), [(1.0, False), (250.0, True)])
 def test_a_whole_user_cannot_be_seen_in_the_release(epsilon: float, seen: bool) -> None:
-    """The release itself, run on a network with and without one user (records and slots), scored by a learned distinguisher."""
+    """The release itself, run on a network with and without one user (records and slots), scored by a learned
+    distinguisher.
+    """
     x, y, users, friends = network(5)
     x[users == 0] = 1.0
     x[:, COLUMNS:][friends == 0] = 1.0

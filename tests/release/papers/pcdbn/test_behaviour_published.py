@@ -1,4 +1,6 @@
-"""The behaviour model as published: what it claims, that it is for public data only, and one step of it against sums written out."""
+"""The behaviour model as published: what it claims, that it is for public data only, and one step of it
+against sums written out.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ def test_a_step_is_contrastive_divergence_in_all_weights() -> None:
 
 
 def test_delta_is_taken_from_the_batch_itself() -> None:
-    """The flaw in a nutshell: the scale of the noise is a function of the records, and is not itself protected."""
+    """The flaw in a nutshell: the scale of the noise is a function of the records, and is not itself
+    protected.
+    """
     past, present, influence = (
         torch.ones(1, 1, SMALL.attributes, SMALL.days),
         torch.ones(1, SMALL.attributes),

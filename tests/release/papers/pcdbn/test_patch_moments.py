@@ -95,14 +95,17 @@ def test_tables_are_refused() -> None:
         patch_moments.plan(parameters(), facts(np.zeros((3, 4)), 3))
 
 
-# --- The release ---------------------------------------------------------------------------------------------------------
+# --- The release
+# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("learner", ["divergence", "eigenvectors"])
 def test_released_moments_are_noisy_sums_and_filters_follow_from_them_alone(
     tmp_path: Path, learner: str
 ) -> None:
-    """The oracle: sums of single records' matrices, the keyed noise, the layer trained again from the released tensor."""
+    """The oracle: sums of single records' matrices, the keyed noise, the layer trained again from the
+    released tensor.
+    """
     x, y = X[:40], Y[:40]
     tensors, details = released(tmp_path, parameters({**SMALL, "learner": learner}), x, y)
     layers: list[patches.Layer] = []
@@ -170,11 +173,14 @@ def test_the_open_half_trains_on_learned_filters_and_its_model_can_be_kept(tmp_p
     assert np.array_equal(again.logits(fresh), trained.model.logits(fresh))
 
 
-# --- Sensitivity: adversarial neighbours --------------------------------------------------------------------------------------
+# --- Sensitivity: adversarial neighbours
+# --------------------------------------------------------------------------------------
 
 
 def extreme_images() -> list[np.ndarray]:
-    """Black, white, one pixel (faint or bright), a faint grid, stripes that are orthogonal to each other, noise."""
+    """Black, white, one pixel (faint or bright), a faint grid, stripes that are orthogonal to each other,
+    noise.
+    """
     shape = (12, 12, 1)
     images = [np.zeros(shape), np.full(shape, 255), np.eye(12)[:, :, None] * 255]
     for value in (1, 255):

@@ -34,7 +34,8 @@ QUIET = {"confidence": 0.95, "seed": 0, "sampler": "numpy", "tick": lambda done,
 X, Y = pictures(40, 3, side=16)
 
 
-# --- Sensitivities and prices ------------------------------------------------------------------------------------------------
+# --- Sensitivities and prices
+# ------------------------------------------------------------------------------------------------
 
 
 def slow_bracket(image: np.ndarray, alphas: tuple[float, ...], scale: float) -> float:
@@ -126,7 +127,8 @@ def test_readings_that_do_not_exist_are_refused(options: dict[str, Any], words: 
         pcdbn.plan(params("pcdbn"), facts((12, 12, 1), 10))
 
 
-# --- The release ---------------------------------------------------------------------------------------------------------
+# --- The release
+# ---------------------------------------------------------------------------------------------------------
 
 
 def released(
@@ -316,7 +318,8 @@ def test_a_step_of_reconstruction_follows_the_codes_cost() -> None:
     assert cost(later) < 0.9 * cost(machine)
 
 
-# --- Attacks -------------------------------------------------------------------------------------------------------------
+# --- Attacks
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_activations_of_a_batch_give_the_target_away() -> None:

@@ -63,7 +63,9 @@ def call(name: str, *arguments: Any) -> int:
 
 
 def gain_power(namespaces: int) -> None:
-    """Leave the mount (or network) namespace; an ordinary user takes a user namespace along, in which everything is allowed."""
+    """Leave the mount (or network) namespace; an ordinary user takes a user namespace along, in which
+    everything is allowed.
+    """
     with suppress(OSError):
         check(libc.unshare(namespaces | (CLONE_NEWUSER if os.getuid() else 0)))
 

@@ -1,4 +1,7 @@
-"""Ways to leave something behind, or to change what a later stage or the owner will run. Judged outside, by what has changed."""
+"""Ways to leave something behind, or to change what a later stage or the owner will run.
+
+Judged outside, by what has changed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Ways into another process of the same user: it holds a secret in memory, in its environment and in an open file."""
+"""Ways into another process of the same user: it holds a secret in memory, in its environment and in an open
+file.
+"""
 
 from __future__ import annotations
 

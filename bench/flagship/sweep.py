@@ -1,4 +1,5 @@
-"""`python -m bench.sweep PICTURE.svg`: accuracy against epsilon, from the experiments that `dvc exp run --queue` made in this workspace.
+"""`python -m bench.flagship.sweep PICTURE.svg`: accuracy against epsilon, from the experiments that `dvc exp
+run --queue` made in this workspace.
 
 Prints the table of docs/sweeps.md; run it where `dvc exp show` lists the sweep.
 """
@@ -18,7 +19,10 @@ Points = Mapping[float, Sequence[tuple[float, float]]]
 
 
 def read(listing: str) -> Points:
-    """Accuracy and the non-private reference's, of every finished experiment, by epsilon. The baseline is not part of the sweep."""
+    """Accuracy and the non-private reference's, of every finished experiment, by epsilon.
+
+    The baseline is not part of the sweep.
+    """
     found: dict[float, list[tuple[float, float]]] = defaultdict(list)
     for row in csv.DictReader(io.StringIO(listing)):
         if row["typ"] != "baseline" and row["State"] in (
@@ -72,14 +76,15 @@ def draw(points: Points, target: Path) -> None:
 def main() -> None:
     """Read, draw, print."""
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m bench.sweep PICTURE.svg")
+        sys.exit("usage: python -m bench.flagship.sweep PICTURE.svg")
     listing = subprocess.run(
         ["dvc", "exp", "show", "--csv"], capture_output=True, text=True, check=True
     ).stdout
     points = read(listing)
     if not points:
         sys.exit(
-            "no finished experiment here: queue some with `dvc exp run --queue` and start them with `dvc queue start`"
+            "no finished experiment here: queue some with `dvc exp run --queue` and start them with `dvc "
+            "queue start`"
         )
     draw(points, Path(sys.argv[1]))
     print(table(points))

@@ -1,7 +1,9 @@
-"""The pipeline in one process, for comparisons: the same stage functions as `airlock run`, in a workspace and home of their own.
+"""The pipeline in one process, for comparisons: the same stage functions as `airlock run`, in a workspace and
+home of their own.
 
-Only public data sets are used. Every release is reserved in and committed to the scratch ledger of that home, so that a comparison never
-touches a population's real budget; the wall and DVC are left out, because what is measured is the mechanism.
+Only public data sets are used. Every release is reserved in and committed to the scratch ledger of that home,
+so that a comparison never touches a population's real budget; the wall and DVC are left out, because what is
+measured is the mechanism.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from stages.open import evaluate, train
 from stages.release import perturb, relevance
 from stages.sensitive import ingest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class Pipeline:
         catalog.fetch(self.project, self.workspace, dataset)
         self.keyring = Keyring.load(self.project)
         self.ledger = Ledger.open(self.project.scratch_url, create=False)
-        # A sweep asks for more than a user's cap on public data. This home is the bench's own, so the bench is the owner who decides.
+        # A sweep asks for more than a user's cap on public data. This home is the bench's own, so the bench
+        # is the owner who decides.
         self.ledger.set_cap(
             dataset, 1e6, 1e-5, who="bench", why="repeated comparison on public data, in a home of its own"
         )
@@ -84,7 +87,9 @@ class Pipeline:
         return self.facts
 
     def run(self, params: Params, noise: int, *, reference: bool = False) -> Result:
-        """Release, train and evaluate once, with noise key number `noise`; the time is from sealed records to trained model."""
+        """Release, train and evaluate once, with noise key number `noise`; the time is from sealed records to
+        trained model.
+        """
         start = time.perf_counter()
         made = self._release(relevance, params, noise)
         made |= self._release(perturb, params, noise, outs=(perturb.RELEASE,))

@@ -1,6 +1,7 @@
-"""Does relevance help? Three ways to spend the same budget: adaptive weights, identical weights (same spending), no relevance at all.
+"""Does relevance help? Three ways to spend the same budget: adaptive weights, identical weights (same
+spending), no relevance at all.
 
-python -m bench.relevance                    results go to bench/results/relevance.json
+python -m bench.flagship.relevance                    results go to bench/results/relevance.json
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.accuracy import FOLDS, in_own_process, keep
+from bench.flagship.accuracy import FOLDS, in_own_process, keep
 
-RESULTS = Path(__file__).parent / "results/relevance.json"
+RESULTS = Path(__file__).parents[1] / "results/relevance.json"
 CELLS = (("wdbc", 1.0, 10), ("dermatology", 1.0, 10), ("mnist", 0.5, 3), ("fashion-mnist", 0.5, 3))
 WAYS = ("off", "statistics adaptive", "statistics identical", "lrp adaptive")
 
@@ -46,12 +47,12 @@ def main() -> None:
                     "--cell",
                     folder,
                 ]
-                keep(in_own_process("bench.relevance", dataset, *options), RESULTS)
+                keep(in_own_process("bench.flagship.relevance", dataset, *options), RESULTS)
 
 
 def measure(folder: Path, dataset: str, way: str, epsilon: float, keys: int) -> dict[str, Any]:
     """One cell."""
-    from bench.pipeline import Pipeline, peak_memory_mb
+    from bench.flagship.pipeline import Pipeline, peak_memory_mb
 
     pipeline = Pipeline(folder, dataset, identical_weights=way.endswith("identical"))
     folds, mode = FOLDS.get(dataset, 0), way.split()[0]

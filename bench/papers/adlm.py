@@ -1,10 +1,12 @@
-"""One run of the AdLM paper's ablations: release, train, judge after every epoch. bench/ablation.py makes DVC experiments of many.
+"""One run of the AdLM paper's ablations: release, train, judge after every epoch. bench/papers/ablation.py
+makes DVC experiments of many.
 
-    python -m bench.adlm network     # of params.yaml in this folder (bench/ablations/params.yaml is the model)
-    python -m bench.adlm run
+    python -m bench.papers.adlm network     # of params.yaml in this folder (bench/papers/ablations/params.yaml is the model)
+    python -m bench.papers.adlm run
 
-Public data in memory, the mechanisms' own two halves, no wall: what is measured is accuracy. Inside the project one run is, for example,
-`dvc exp run -S dataset=mnist -S release.mechanism=adlm -S 'release.options={preset: authors-code}' -S train.epochs=4`.
+Public data in memory, the mechanisms' own two halves, no wall: what is measured is accuracy. Inside the
+project one run is, for example, `dvc exp run -S dataset=mnist -S release.mechanism=adlm -S
+'release.options={preset: authors-code}' -S train.epochs=4`.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from stages.mechanisms import mechanism
 KEY = bytes(32)
 ROWS = 1024
 NETWORK = Path("network.safetensors")
-# What Phan et al. report (Sec. IV); for CIFAR-10 only means over epsilon and figures are given: 77 % for AdLM, 71.1 % for DP-SGD.
+# What Phan et al. report (Sec. IV); for CIFAR-10 only means over epsilon and figures are given: 77 % for
+# AdLM, 71.1 % for DP-SGD.
 PAPER = {
     ("mnist", "adlm", 0.25): 0.902, ("mnist", "adlm", 0.5): 0.9366, ("mnist", "ilm", 0.25): 0.8846, ("mnist", "ilm", 0.5): 0.9239,
     ("mnist", "dp-sgd", 0.25): 0.8209, ("mnist", "dp-sgd", 0.5): 0.8859, ("cifar10-jpeg", "adlm", 8.0): 0.77,
@@ -130,7 +133,8 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _judge_epochs(params: Params, release: Manifest, tensors: dict[str, Any], test: Images) -> list[float]:
-    """Accuracy on the test set after each epoch: every training but the first goes on from the checkpoint of the one before.
+    """Accuracy on the test set after each epoch: every training but the first goes on from the checkpoint of
+    the one before.
 
     An interactive mechanism is through with its epochs by now: its model is judged once.
     """
@@ -282,10 +286,11 @@ def _word(epsilon: float) -> float | str:
 
 
 def main() -> None:
-    """One stage of bench/ablations/pipeline.yaml, in the current folder."""
+    """One stage of bench/papers/ablations/pipeline.yaml, in the current folder."""
     if sys.argv[1:] not in (["network"], ["run"]):
         sys.exit(
-            "usage: python -m bench.adlm network|run, in a folder with a params.yaml like bench/ablations/params.yaml"
+            "usage: python -m bench.papers.adlm network|run, in a folder with a params.yaml like "
+            "bench/papers/ablations/params.yaml"
         )
     asked = yaml.safe_load(Path("params.yaml").read_text())
     if sys.argv[1] == "network":

@@ -1,6 +1,6 @@
 """Peak memory of ingest at 10^5, 10^6 and 10^7 rows: it must not grow with the number of records.
 
-nice python -m bench.ingest_memory        writes bench/results/ingest_memory.json
+nice python -m bench.scale.ingest_memory        writes bench/results/ingest_memory.json
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-RESULTS = Path(__file__).parent / "results/ingest_memory.json"
+RESULTS = Path(__file__).parents[1] / "results/ingest_memory.json"
 SIZES = (100_000, 1_000_000, 10_000_000)
 BATCH = 100_000
 SCHEMA = """name: rows
@@ -97,7 +97,7 @@ def ingest(workspace: Path, raw: Path) -> dict[str, Any]:
 
 def measure(rows: int, kind: str) -> dict[str, Any]:
     """One measurement in a process of its own."""
-    work = Path(__file__).parent / "work"
+    work = Path(__file__).parents[1] / "work"
     work.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=work) as folder, tempfile.TemporaryDirectory(dir="/tmp") as home:
         workspace = Path(folder)
@@ -107,7 +107,7 @@ def measure(rows: int, kind: str) -> dict[str, Any]:
         (workspace / "data/raw").mkdir()
         raw = workspace / f"data/raw/rows.{kind}"
         make_file(raw, rows)
-        command = [sys.executable, "-m", "bench.ingest_memory", str(workspace), str(raw)]
+        command = [sys.executable, "-m", "bench.scale.ingest_memory", str(workspace), str(raw)]
         done = subprocess.run(
             command, env={**os.environ, "AIRLOCK_HOME": home}, check=True, capture_output=True, text=True
         )

@@ -1,9 +1,10 @@
 """Accuracy of the flagship mechanisms: every cell of the table, through the pipeline's own code.
 
-    python -m bench.accuracy                        all cells, each in a process of its own
-    python -m bench.accuracy mnist coefficients     some of them
+    python -m bench.flagship.accuracy                        all cells, each in a process of its own
+    python -m bench.flagship.accuracy mnist coefficients     some of them
 
-A row is the mean over noise keys (and over the folds of tables). Results are added to bench/results/accuracy.json as they come.
+A row is the mean over noise keys (and over the folds of tables). Results are added to
+bench/results/accuracy.json as they come.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results/accuracy.json"
+RESULTS = Path(__file__).parents[1] / "results/accuracy.json"
 EPSILONS = {
     "mnist": (0.1, 0.5, 1.0, 3.0),
     "fashion-mnist": (0.1, 0.5, 1.0, 3.0),
@@ -85,14 +86,14 @@ def main() -> None:
                         "--cell",
                         folder,
                     ]
-                    keep(in_own_process("bench.accuracy", dataset, mechanism, *options))
+                    keep(in_own_process("bench.flagship.accuracy", dataset, mechanism, *options))
 
 
 def measure(
     folder: Path, dataset: str, mechanism: str, epsilon: float, keys: int, features: str
 ) -> dict[str, Any]:
     """One cell: the row that bench/results holds."""
-    from bench.pipeline import Pipeline, peak_memory_mb
+    from bench.flagship.pipeline import Pipeline, peak_memory_mb
 
     pipeline = Pipeline(folder, dataset)
     folds = FOLDS.get(dataset, 0)
@@ -141,7 +142,9 @@ def in_own_process(module: str, *arguments: str) -> dict[str, Any]:
 
 
 def keep(row: dict[str, Any], path: Path = RESULTS) -> None:
-    """Put a row into a results file in the place of its predecessor; several benches may do so at the same time."""
+    """Put a row into a results file in the place of its predecessor; several benches may do so at the same
+    time.
+    """
     identity = ("dataset", "mechanism", "features", "reading", "epsilon", "neighbours")
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.parent):

@@ -1,13 +1,16 @@
-"""The results part of docs/behaviour.md, and its pictures, from bench/results/behaviour.json. Everything in it is about simulated data."""
+"""The results part of docs/behaviour.md, and its pictures, from bench/results/behaviour.json.
+
+Everything in it is about simulated data.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from bench.behaviour import DAYS, EPSILONS, PAPER, READINGS, results
+from bench.papers.behaviour import DAYS, EPSILONS, PAPER, READINGS, results
 
-PAGE = Path(__file__).parents[1] / "docs/behaviour.md"
+PAGE = Path(__file__).parents[2] / "docs/behaviour.md"
 PICTURES = {
     "epsilon": "behaviour-epsilon.svg",
     "classes": "behaviour-classes.svg",
@@ -29,7 +32,8 @@ NOTE = (
     + ", ".join(
         f"{100 * value:.0f} % at a claimed epsilon of {epsilon:g}" for epsilon, value in PAPER.items()
     )
-    + ". They are **not comparable**: other data, and a claim whose proof does not hold (docs/errata/pcdbn.md)."
+    + ". They are **not comparable**: other data, and a claim whose proof does not hold "
+    "(docs/errata/pcdbn.md)."
 )
 Row = dict[str, Any]
 

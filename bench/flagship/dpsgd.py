@@ -1,13 +1,15 @@
-"""The comparison on MNIST, in one run on this machine: Airlock, Opacus' own CNN, Opacus on the same features, no privacy at all.
+"""The comparison on MNIST, in one run on this machine: Airlock, Opacus' own CNN, Opacus on the same features,
+no privacy at all.
 
-    python -m bench.dpsgd            about forty minutes on two idle cores; most of it tuning, which is not counted
-    python -m bench.dpsgd tune       only that; kept in bench/results/tuning/comparison.json
-    python -m bench.dpsgd measure    the rest, with the best settings found
+    python -m bench.flagship.dpsgd            about forty minutes on two idle cores; most of it tuning, which is not counted
+    python -m bench.flagship.dpsgd tune       only that; kept in bench/results/tuning/comparison.json
+    python -m bench.flagship.dpsgd measure    the rest, with the best settings found
 
-All private ones have the same (epsilon, delta) and relation (zero-out, where a Poisson-sampled Gaussian has the add/remove constants), one
-accountant. DP-SGD's rate, batch, clip and epochs are the best of twelve or more on a validation split of the training set (50,000 to
-train, 10,000 to judge), each tried with the whole privacy budget.
-Airlock's settings are its defaults. Time is from records at rest to trained model, measured at the same priority in the same run.
+All private ones have the same (epsilon, delta) and relation (zero-out, where a Poisson-sampled Gaussian has
+the add/remove constants), one accountant. DP-SGD's rate, batch, clip and epochs are the best of twelve or
+more on a validation split of the training set (50,000 to train, 10,000 to judge), each tried with the whole
+privacy budget. Airlock's settings are its defaults. Time is from records at rest to trained model, measured
+at the same priority in the same run.
 """
 
 from __future__ import annotations
@@ -25,13 +27,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.accuracy import in_own_process, keep
+from bench.flagship.accuracy import in_own_process, keep
 
-RESULTS = Path(__file__).parent / "results/comparison.json"
-TUNING = Path(__file__).parent / "results/tuning/comparison.json"
+RESULTS = Path(__file__).parents[1] / "results/comparison.json"
+TUNING = Path(__file__).parents[1] / "results/tuning/comparison.json"
 DATASET, EPSILON, DELTA = "mnist", 0.5, 1e-5
 VALIDATION = 10_000
-# Learning rate in units of 1/clip (so that clips can be compared), expected batch size, clip, epochs. Many epochs need lower rates.
+# Learning rate in units of 1/clip (so that clips can be compared), expected batch size, clip, epochs. Many
+# epochs need lower rates.
 SETTINGS: dict[str, list[tuple[float, int, float, int]]] = {
     "dp-sgd cnn (opacus)": [
         *((rate, batch, clip, 2) for batch, clip, rate in product((512, 2048), (0.1, 1.0), (0.5, 1.0, 2.0))),
@@ -92,7 +95,7 @@ def main() -> None:
         for mechanism in ("coefficients", "coefficients-iterated"):
             keep(
                 in_own_process(
-                    "bench.accuracy",
+                    "bench.flagship.accuracy",
                     DATASET,
                     mechanism,
                     "--epsilon",
@@ -124,14 +127,21 @@ def ranked(name: str) -> list[dict[str, Any]]:
 
 def _cell(folder: str, name: str, setting: dict[str, Any], *flags: str) -> dict[str, Any]:
     return in_own_process(
-        "bench.dpsgd", "--mechanism", name, "--setting", json.dumps(setting), "--cell", folder, *flags
+        "bench.flagship.dpsgd",
+        "--mechanism",
+        name,
+        "--setting",
+        json.dumps(setting),
+        "--cell",
+        folder,
+        *flags,
     )
 
 
 def measure(folder: Path, name: str, given: dict[str, Any], validate: bool) -> dict[str, Any]:
     """DP-SGD with one setting: on the validation split once, or on the test set with several seeds."""
     from airlock.privacy.calibration import sampled_gaussian_multiplier
-    from bench.pipeline import peak_memory_mb
+    from bench.flagship.pipeline import peak_memory_mb
 
     setting = Setting(**given)
     (x, y), (test_x, test_y) = load(folder)
@@ -171,7 +181,7 @@ def load(
     from airlock.records.encoding import encode
     from airlock.records.schema import load_schema
     from airlock.records.tables import open_table
-    from bench.pipeline import Pipeline
+    from bench.flagship.pipeline import Pipeline
 
     pipeline = Pipeline(folder, DATASET)
     schema = load_schema(pipeline.workspace / f"data/schemas/{DATASET}.yaml")
@@ -191,7 +201,9 @@ def load(
 
 
 def networks(name: str) -> tuple[Any, Any]:
-    """A fresh network and what turns images into its inputs: the CNN of Opacus' examples/mnist.py, or a linear layer on our features."""
+    """A fresh network and what turns images into its inputs: the CNN of Opacus' examples/mnist.py, or a
+    linear layer on our features.
+    """
     import torch
     from torch import nn
 
@@ -268,7 +280,7 @@ def judge(network: Any, x: Any, y: NDArray[np.int64]) -> float:
 def reference(folder: Path) -> dict[str, Any]:
     """Logistic regression without privacy on the same features."""
     from airlock.models.features.features import choose
-    from bench.pipeline import Pipeline, peak_memory_mb
+    from bench.flagship.pipeline import Pipeline, peak_memory_mb
     from stages.open.evaluate import judge as judge_model
     from stages.release.perturb import HOLDOUT
     from stages.release.reference import fit

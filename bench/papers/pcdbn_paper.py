@@ -1,6 +1,7 @@
-"""`pcdbn` as its authors' code has it, at the paper's size: 60,000 records, 32 and 64 maps, up to 2,400 epochs of what is above them.
+"""`pcdbn` as its authors' code has it, at the paper's size: 60,000 records, 32 and 64 maps, up to 2,400
+epochs of what is above them.
 
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.pcdbn paper        twice: pre-training, and the rest
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn paper        twice: pre-training, and the rest
 
 Rows go to bench/results/pcdbn.json as they come, with accuracy after some epochs (the paper's Fig. 5b).
 """
@@ -11,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.pcdbn import describe, keep, settle
+from bench.papers.pcdbn import describe, keep, settle
 
 PRETRAINING_EPOCHS = 2
 """The code has 10: half an hour of a core."""
@@ -20,13 +21,14 @@ POINTS = (1, 5, 10, 25, 50, 100, 200, 300, 600, 900, 1200, 1500, 1800, 2100, 240
 
 
 def paper(epsilon: float, layers: float, state: Path, epochs: int) -> None:
-    """The code's reading at the paper's size, its layers pre-trained at one epsilon and what is above them trained at another.
+    """The code's reading at the paper's size, its layers pre-trained at one epsilon and what is above them
+    trained at another.
 
     Pre-trained layers stay in `state`: the first call makes them, the second goes on.
     """
     from safetensors.torch import load_file, save_file
 
-    from bench.adlm import KEY, as_batches, read_mnist
+    from bench.papers.adlm import KEY, as_batches, read_mnist
     from stages.release.papers.adlm.perturbation import Keyed
     from stages.release.papers.dp_sgd import dp_sgd
     from stages.release.papers.pcdbn import pcdbn, training
@@ -59,7 +61,9 @@ def paper(epsilon: float, layers: float, state: Path, epochs: int) -> None:
 
 
 def linear(network: Any, train: tuple[Any, Any], test: tuple[Any, Any]) -> float:
-    """What the layers are worth: accuracy of least squares (with a little damping) on what they give, from 6,000 records, no noise."""
+    """What the layers are worth: accuracy of least squares (with a little damping) on what they give, from
+    6,000 records, no noise.
+    """
     import torch
 
     from stages.release.papers.dp_sgd import dp_sgd
@@ -86,7 +90,9 @@ def linear(network: Any, train: tuple[Any, Any], test: tuple[Any, Any]) -> float
 
 
 class Judge:
-    """Accuracy on the test set after some epochs, and the row so far; the layers are fixed, so that what they give is computed once."""
+    """Accuracy on the test set after some epochs, and the row so far; the layers are fixed, so that what they
+    give is computed once.
+    """
 
     def __init__(self, row: dict[str, Any], network: Any, images: Any, labels: Any) -> None:
         import torch

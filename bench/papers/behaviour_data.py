@@ -1,4 +1,6 @@
-"""Simulated windows in memory, as the behaviour benches take them: encoded, in batches that read like a sealed file."""
+"""Simulated windows in memory, as the behaviour benches take them: encoded, in batches that read like a
+sealed file.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from airlock.privacy.plan import Facts
 from airlock.records.encoding import Encoded, encode, encoded_shape, pack
 from airlock.records.schema import Schema, load_schema
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TASKS = {"prediction": DAILY, "classification": WEEKLY}
 ROWS = 4096
 

@@ -1,12 +1,14 @@
-"""The ablations of the AdLM paper as DVC experiments: AdLM, ILM and no noise, accuracy against epsilon and against epochs, beside DP-SGD.
+"""The ablations of the AdLM paper as DVC experiments: AdLM, ILM and no noise, accuracy against epsilon and
+against epochs, beside DP-SGD.
 
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.ablation run FOLDER --only mnist --most 2
-    python -m bench.ablation collect FOLDER
-    python -m bench.ablation tables OTHER
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.ablation run FOLDER --only mnist --most 2
+    python -m bench.papers.ablation collect FOLDER
+    python -m bench.papers.ablation tables OTHER
 
-`run` makes a DVC project in FOLDER (outside this one: see bench/ablations/pipeline.yaml) and runs what is not among its experiments
-yet, each with `dvc exp run`; `dvc exp show` and `dvc plots show` work there. `collect` adds what they found to
-bench/results/ablation.json and draws docs/papers/adlm-*.svg from it; `airlock compare` makes the table. `tables` adds WDBC, sound readings.
+`run` makes a DVC project in FOLDER (outside this one: see bench/papers/ablations/pipeline.yaml) and runs what
+is not among its experiments yet, each with `dvc exp run`; `dvc exp show` and `dvc plots show` work there.
+`collect` adds what they found to bench/results/ablation.json and draws docs/papers/adlm-*.svg from it;
+`airlock compare` makes the table. `tables` adds WDBC, sound readings.
 """
 
 from __future__ import annotations
@@ -27,9 +29,10 @@ import yaml
 from stages import mechanisms
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results" / "ablation.json"
-PICTURES = HERE.parent / "docs" / "papers"
-# Memory given back to the kernel after every step is fetched anew in the next: a sixth of the time (glibc; others do not look).
+RESULTS = HERE.parent / "results" / "ablation.json"
+PICTURES = HERE.parents[1] / "docs" / "papers"
+# Memory given back to the kernel after every step is fetched anew in the next: a sixth of the time (glibc;
+# others do not look).
 ALLOCATION = {"MALLOC_MMAP_THRESHOLD_": str(10**9), "MALLOC_TRIM_THRESHOLD_": str(4 * 10**9)}
 CODE: dict[str, Any] = {"preset": "authors-code"}
 LIGHT: dict[str, Any] = {"relevance_records": 500, "pretraining_epochs": 1}
@@ -40,7 +43,7 @@ LOOKS = {"adlm": "#1d5fae", "ilm": "#c2410c", "dp-sgd": "#15803d"}
 
 
 def experiments() -> Iterator[dict[str, Any]]:
-    """What is changed in bench/ablations/params.yaml for each run; the telling ones first."""
+    """What is changed in bench/papers/ablations/params.yaml for each run; the telling ones first."""
     yield {"mechanism": "none", "epochs": 8}
     for name in ("ilm", "adlm"):
         yield {"mechanism": name, "epsilon": 8.0, "options": _options(name, CODE), "epochs": 5}
@@ -68,7 +71,7 @@ def _options(name: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def settle(change: dict[str, Any]) -> dict[str, Any]:
-    """bench/ablations/params.yaml with one experiment's changes."""
+    """bench/papers/ablations/params.yaml with one experiment's changes."""
     asked: dict[str, Any] = yaml.safe_load((HERE / "ablations/params.yaml").read_text())
     asked["train"]["epochs"] = change.get("epochs", 1)
     return {**asked, **{key: value for key, value in change.items() if key != "epochs"}}
@@ -132,7 +135,7 @@ def _call(folder: Path, *command: str) -> str:
         **os.environ,
         **author,
         "PATH": search,
-        "PYTHONPATH": str(HERE.parent),
+        "PYTHONPATH": str(HERE.parents[1]),
         "AIRLOCK_DATA_HOME": str(home),
     }
     return subprocess.run(
@@ -166,8 +169,10 @@ def _write(rows: dict[str, dict[str, Any]]) -> None:
 
 
 def tables(folder: Path) -> None:
-    """The sound preset on WDBC, through the pipeline's own stages and a scratch ledger: relevance by each network that has a proof."""
-    from bench.pipeline import Pipeline
+    """The sound preset on WDBC, through the pipeline's own stages and a scratch ledger: relevance by each
+    network that has a proof.
+    """
+    from bench.flagship.pipeline import Pipeline
 
     pipeline = Pipeline(folder, TABLE)
     for epsilon in (8.0, 64.0, 1.0):
@@ -186,7 +191,7 @@ def tables(folder: Path) -> None:
 
 def _one_table(pipeline: Any, asked: dict[str, Any]) -> dict[str, Any]:
     """One release, trained from and judged on the public holdout."""
-    from bench.adlm import row_of
+    from bench.papers.adlm import row_of
 
     asked["train"] = {"epochs": 50, "learning_rate": 0.01, "batch": 64}
     params = pipeline.params(
@@ -201,7 +206,9 @@ def _one_table(pipeline: Any, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def draw(rows: list[dict[str, Any]]) -> None:
-    """Accuracy against epsilon and against epochs: MNIST, as in the authors' code, beside the paper's figures."""
+    """Accuracy against epsilon and against epochs: MNIST, as in the authors' code, beside the paper's
+    figures.
+    """
     shown = [
         row
         for row in rows
@@ -216,7 +223,7 @@ def draw(rows: list[dict[str, Any]]) -> None:
 
 def _draw_epsilon(rows: list[dict[str, Any]], target: Path) -> None:
     from airlock.compare.papers import canvas, keep
-    from bench.adlm import PAPER
+    from bench.papers.adlm import PAPER
 
     figure, axes = canvas()
     for name, colour in LOOKS.items():

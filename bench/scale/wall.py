@@ -1,9 +1,10 @@
-"""What the wall costs: until a stage's Python starts (set-up, at most 50 ms are promised), and over the whole run.
+"""What the wall costs: until a stage's Python starts (set-up, at most 50 ms are promised), and over the whole
+run.
 
-    python bench/wall.py [ROUNDS]
+    python bench/scale/wall.py [ROUNDS]
 
-Prints a table and writes nothing. Rounds with and without the wall alternate, so a busy machine slows both; the processor's time
-is what remains true on one (or run it with `chrt -f 1`).
+Prints a table and writes nothing. Rounds with and without the wall alternate, so a busy machine slows both;
+the processor's time is what remains true on one (or run it with `chrt -f 1`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def main(rounds: int) -> None:
     """Measure each wall that this machine offers."""
     offered = layers.choose("advisory", zone="open")
     print(
-        f"{'wall':<8} {'set-up ms':>9} {'plain ms':>9} {'walled ms':>9} {'cost ms':>8} {'ratio':>6} {'CPU cost ms':>12}"
+        f"{'wall':<8} {'set-up ms':>9} {'plain ms':>9} {'walled ms':>9} {'cost ms':>8} {'ratio':>6} "
+        f"{'CPU cost ms':>12}"
     )
     with tempfile.TemporaryDirectory(prefix="airlock-bench-") as folder:
         base = Path(folder).resolve()
@@ -58,7 +60,8 @@ def show(name: str, without: list[Sample], behind: list[Sample]) -> None:
         after.processor - before.processor for before, after in zip(without, behind, strict=True)
     )
     print(
-        f"{name:<8} {setup:9.1f} {bare:9.1f} {walled:9.1f} {walled - bare:8.1f} {walled / bare:6.2f} {processor:12.1f}"
+        f"{name:<8} {setup:9.1f} {bare:9.1f} {walled:9.1f} {walled - bare:8.1f} {walled / bare:6.2f} "
+        f"{processor:12.1f}"
     )
 
 

@@ -1,6 +1,7 @@
-"""Cost against the number of records: 10^4 to 10^7 synthetic rows, sealed, then released. Time should grow with n, memory not.
+"""Cost against the number of records: 10^4 to 10^7 synthetic rows, sealed, then released. Time should grow
+with n, memory not.
 
-    python -m bench.scaling              results go to bench/results/scaling.json, the picture to docs/scaling.svg
+    python -m bench.scale.scaling              results go to bench/results/scaling.json, the picture to docs/scaling.svg
 
 Also: how near the accumulation of a Gram matrix comes to the speed of the machine's own matrix product.
 """
@@ -16,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from bench.accuracy import keep
+from bench.flagship.accuracy import keep
 
-RESULTS = Path(__file__).parent / "results/scaling.json"
-PICTURE = Path(__file__).parents[1] / "docs/scaling.svg"
+RESULTS = Path(__file__).parents[1] / "results/scaling.json"
+PICTURE = Path(__file__).parents[2] / "docs/scaling.svg"
 SIZES = (10**4, 10**5, 10**6, 10**7)
 COLUMNS, CLASSES, ROWS = 30, 2, 4096
 KEY = bytes(32)
@@ -34,13 +35,13 @@ def main() -> None:
     if asked.cell:
         print(json.dumps(measure(asked.cell, asked.size)))
         return
-    from bench.accuracy import in_own_process
+    from bench.flagship.accuracy import in_own_process
 
     for size in SIZES:
         if asked.size in (None, size):
             with tempfile.TemporaryDirectory(prefix="airlock-bench-") as folder:
                 seal(Path(folder), size)
-                keep(in_own_process("bench.scaling", str(size), "--cell", folder), RESULTS)
+                keep(in_own_process("bench.scale.scaling", str(size), "--cell", folder), RESULTS)
     speed = gram_speed()
     print(f"the accumulation reaches {100 * speed['gram_fraction']:.0f} % of the machine's matrix product")
     keep(speed, RESULTS)
@@ -73,7 +74,7 @@ def measure(folder: Path, size: int) -> dict[str, Any]:
     from airlock.models.moments import choose_ridge, closed_form, moments_of
     from airlock.params import Params
     from airlock.privacy.plan import Facts
-    from bench.pipeline import peak_memory_mb
+    from bench.flagship.pipeline import peak_memory_mb
     from stages.release.mechanisms import coefficients
 
     params = Params.model_validate({"release": {"delta": 1e-8}})
@@ -106,7 +107,9 @@ def measure(folder: Path, size: int) -> dict[str, Any]:
 
 
 def gram_speed(width: int = 1029, rows: int = 1024, chunks: int = 40) -> dict[str, Any]:
-    """Operations a second of the release's own accumulation against a plain product of two square matrices, both on all cores."""
+    """Operations a second of the release's own accumulation against a plain product of two square matrices,
+    both on all cores.
+    """
     from airlock.models.features.rows import normalise
     from stages.release.passes import Chunk, bounded_map, gram_of
 

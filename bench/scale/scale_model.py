@@ -1,7 +1,9 @@
-"""`python -m bench.scale_model`: what a release of a billion records would cost, from what a few chunks cost here.
+"""`python -m bench.scale.scale_model`: what a release of a billion records would cost, from what a few chunks
+cost here.
 
-Processor time of one core is measured, chunk by chunk, for everything that a worker does: open the sealed chunk, encode, compute
-features, take exact sums. Processor time and not wall time, so that other work on the machine does not show.
+Processor time of one core is measured, chunk by chunk, for everything that a worker does: open the sealed
+chunk, encode, compute features, take exact sums. Processor time and not wall time, so that other work on the
+machine does not show.
 """
 
 from __future__ import annotations
@@ -85,7 +87,8 @@ def main() -> None:
         costs = [measure(kind, Path(folder)) for kind in SHAPES]
     for cost in costs:
         print(
-            f"{cost.kind}: {cost.seconds * 1e6:.1f} microseconds of a core per record and pass, {cost.sealed:.0f} bytes sealed, ",
+            f"{cost.kind}: {cost.seconds * 1e6:.1f} microseconds of a core per record and pass, "
+            f"{cost.sealed:.0f} bytes sealed, ",
             end="",
         )
         print(f"{cost.passes} passes, an answer is {cost.answer / 1e6:.2f} MB")

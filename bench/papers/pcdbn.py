@@ -1,13 +1,15 @@
-"""pCDBN and what replaces it: `patch-moments` through real releases, the readings of `pcdbn`, and the approximations they can use.
+"""pCDBN and what replaces it: `patch-moments` through real releases, the readings of `pcdbn`, and the
+approximations they can use.
 
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.pcdbn sound            MNIST, 60,000 records, three noise keys
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.pcdbn published        MNIST, 6,000 records, every reading and approximation
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.pcdbn paper            MNIST, the paper's size: twice, pre-training and the rest
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.pcdbn approximations   errors, and docs/approximations.svg
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.pcdbn choose           how many filters: on USPS, which is in no result here
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn sound            MNIST, 60,000 records, three noise keys
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn published        MNIST, 6,000 records, every reading and approximation
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn paper            MNIST, the paper's size: twice, pre-training and the rest
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn approximations   errors, and docs/approximations.svg
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn choose           how many filters: on USPS, which is in no result here
 
-`sound` runs the pipeline's stages with a scratch ledger (bench/pipeline.py). `published` runs the mechanism's two halves on public data in
-memory, as bench/adlm.py does. Rows go to bench/results/pcdbn.json as they come; `airlock compare` makes the table.
+`sound` runs the pipeline's stages with a scratch ledger (bench/flagship/pipeline.py). `published` runs the
+mechanism's two halves on public data in memory, as bench/papers/adlm.py does. Rows go to
+bench/results/pcdbn.json as they come; `airlock compare` makes the table.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "results"
 ROWS, CHOICE, ERRORS = (
     RESULTS / "pcdbn.json",
     RESULTS / "pcdbn-choice.json",
     RESULTS / "pcdbn-approximations.json",
 )
-PICTURE = Path(__file__).parents[1] / "docs/approximations.svg"
+PICTURE = Path(__file__).parents[2] / "docs/approximations.svg"
 # What Phan, Wu and Dou report for MNIST (Sec. 4.2), after 2,400 epochs.
 PAPER = {0.5: 0.9308}
 LABELS = tuple("0123456789")
@@ -49,7 +51,7 @@ APPROXIMATIONS = (
 
 def keep(row: dict[str, Any]) -> None:
     """Put a row in the place of its predecessor."""
-    from bench.accuracy import locked
+    from bench.flagship.accuracy import locked
 
     with locked(RESULTS):
         rows = json.loads(ROWS.read_text()) if ROWS.exists() else []
@@ -78,12 +80,13 @@ def sound(epsilons: list[float], keys: int, readings: list[dict[str, Any]]) -> N
 def measure(
     folder: Path, dataset: str, epsilon: float, options: dict[str, Any], keys: int
 ) -> Iterator[dict[str, Any]]:
-    """Real releases, one for each noise key, each trained from and judged on the public test set: the row after every key.
+    """Real releases, one for each noise key, each trained from and judged on the public test set: the row
+    after every key.
 
     Keys that the results have already are not run again.
     """
     from airlock.records import handles
-    from bench.pipeline import Pipeline
+    from bench.flagship.pipeline import Pipeline
     from stages.release.papers.pcdbn.patch_moments import resolve
 
     sealed = (folder / "work/data/sealed").exists()
@@ -117,7 +120,7 @@ def measure(
 
 def summary(before: dict[str, Any], run: Any) -> dict[str, Any]:
     """What a row says after one more run."""
-    from bench.pipeline import peak_memory_mb
+    from bench.flagship.pipeline import peak_memory_mb
 
     accuracies = [*before.get("accuracies", []), run.accuracy]
     return {
@@ -149,7 +152,9 @@ def choose(keys: int) -> None:
 
 
 def readings(records: int, epochs: int, maps: list[int]) -> Iterator[dict[str, Any]]:
-    """Options of `pcdbn`, and their epsilon: the code's reading with every approximation, the text's as printed and repaired."""
+    """Options of `pcdbn`, and their epsilon: the code's reading with every approximation, the text's as
+    printed and repaired.
+    """
     code = {
         "preset": "authors-code",
         "epochs": epochs,
@@ -171,7 +176,7 @@ def readings(records: int, epochs: int, maps: list[int]) -> Iterator[dict[str, A
 
 def published(records: int, epochs: int, maps: list[int], preset: str | None) -> None:
     """Every reading once, on a part of MNIST; what is there already is not run again."""
-    from bench.adlm import read_mnist
+    from bench.papers.adlm import read_mnist
 
     images, labels = read_mnist("train")
     train, test = (images[:records], labels[:records]), read_mnist("t10k")
@@ -189,7 +194,7 @@ def published(records: int, epochs: int, maps: list[int], preset: str | None) ->
 
 def run(asked: dict[str, Any], train: tuple[Any, Any], test: tuple[Any, Any]) -> dict[str, Any]:
     """Release, train, judge: one key."""
-    from bench.adlm import KEY, _manifest, as_batches
+    from bench.papers.adlm import KEY, _manifest, as_batches
     from stages.mechanisms import mechanism
 
     params, facts = settle(asked, len(train[1]))
@@ -230,8 +235,8 @@ def describe(asked: dict[str, Any], params: Any, facts: Any) -> dict[str, Any]:
     return {
         "dataset": "mnist",
         "mechanism": "pcdbn",
-        "reading": f"{options.preset}{instead}, {options.approximation}, {options.maps[0]} and {options.maps[1]} maps"
-        + (", no noise to speak of" if asked["epsilon"] > 1e3 else ""),
+        "reading": f"{options.preset}{instead}, {options.approximation}, {options.maps[0]} and "
+        f"{options.maps[1]} maps" + (", no noise to speak of" if asked["epsilon"] > 1e3 else ""),
         "options": asked["options"],
         "epsilon": asked["epsilon"],
         "claimed": plan.claimed.epsilon if plan.claimed else None,
@@ -254,7 +259,7 @@ def approximations() -> None:
 
     from airlock.models.papers import boltzmann
     from airlock.models.papers.chebyshev import polynomial
-    from bench.adlm import read_mnist
+    from bench.papers.adlm import read_mnist
 
     visible = torch.from_numpy(read_mnist("train")[0][:200].astype("float64") / 255).permute(0, 3, 1, 2)
     drawn = torch.Generator().manual_seed(0)
@@ -352,7 +357,7 @@ def main() -> None:
     elif asked.part == "published":
         published(asked.records, asked.epochs or 300, asked.maps, asked.preset)
     elif asked.part == "paper":
-        from bench.pcdbn_paper import paper
+        from bench.papers.pcdbn_paper import paper
 
         epsilon = (asked.epsilon or [0.5])[0]
         paper(epsilon, asked.pretrained or epsilon, asked.state, asked.epochs or 2400)

@@ -1,13 +1,15 @@
-"""The interactive mechanisms: DP-MAC, optimized noise as published and sound, DP-SGD; and what a step in an ellipsoid costs.
+"""The interactive mechanisms: DP-MAC, optimized noise as published and sound, DP-SGD; and what a step in an
+ellipsoid costs.
 
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.interactive --only usps          one data set; all of it takes hours on two cores
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.interactive --only "mnist dp-sgd" --epochs 5 --option model:=perceptron
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.interactive --option lower=raw --lower /tmp/lower.safetensors
-    python -m bench.interactive --overhead                                            a minute
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.interactive --only usps          one data set; all of it takes hours on two cores
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.interactive --only "mnist dp-sgd" --epochs 5
+    --option model:=perceptron AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.interactive --option
+    lower=raw --lower /tmp/lower.safetensors
+    python -m bench.papers.interactive --overhead                                            a minute
 
-Public data in memory, the mechanisms themselves, no wall: what is measured is accuracy, or (autoencoders) the mean over test records of the
-squared error summed over pixels in [0, 1]. Every run is added to bench/results/interactive.json as soon as it ends; `airlock compare` makes
-the table.
+Public data in memory, the mechanisms themselves, no wall: what is measured is accuracy, or (autoencoders) the
+mean over test records of the squared error summed over pixels in [0, 1]. Every run is added to
+bench/results/interactive.json as soon as it ends; `airlock compare` makes the table.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ from numpy.typing import NDArray
 
 from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
-from bench.adlm import as_batches, read_mnist
+from bench.papers.adlm import as_batches, read_mnist
 from stages.mechanisms import mechanism
 
-RESULTS = Path(__file__).parent / "results" / "interactive.json"
+RESULTS = Path(__file__).parents[1] / "results" / "interactive.json"
 KEY = bytes(32)
 DELTA = 1e-5
 Images = tuple[NDArray[np.uint8], NDArray[np.int32]]
@@ -46,10 +48,11 @@ PAPER = {
     ("mnist", "optimized-noise"): {0.05: 0.8519, 0.3: 0.8855, 1.0: 0.9469},
     ("cifar10-jpeg", "optimized-noise"): {0.3: 0.7485, 1.0: 0.761},
 }
-# Learning rates are not in Xiang et al. Ours are 1 / (z^2 clip), z the noise multiplier of 30 epochs, of the published mechanism and of the
-# sound ones: the rule agrees with the better of two rates at epsilon 1 and at 0.3 (10 epochs of dp-sgd on 50,000 records of MNIST, judged
-# by the other 10,000 training records). `convolutions` (10 epochs, more parameters, less of a rate): the better of two at epsilon 1 for
-# 5,000 training records that dp-sgd did not see, but the convolutions did.
+# Learning rates are not in Xiang et al. Ours are 1 / (z^2 clip), z the noise multiplier of 30 epochs, of the
+# published mechanism and of the sound ones: the rule agrees with the better of two rates at epsilon 1 and at
+# 0.3 (10 epochs of dp-sgd on 50,000 records of MNIST, judged by the other 10,000 training records).
+# `convolutions` (10 epochs, more parameters, less of a rate): the better of two at epsilon 1 for 5,000
+# training records that dp-sgd did not see, but the convolutions did.
 RATES = {
     ("mnist", 1.0): (0.052, 0.13),
     ("mnist", 0.3): (0.0165, 0.0156),
@@ -104,7 +107,9 @@ def cells() -> Iterator[dict[str, Any]]:
 
 
 def autoencoders() -> Iterator[dict[str, Any]]:
-    """DP-MAC as its authors' program has it, with the noise that epsilon allows, and as Table 2 has it; DP-SGD."""
+    """DP-MAC as its authors' program has it, with the noise that epsilon allows, and as Table 2 has it;
+    DP-SGD.
+    """
     for epsilon in (8.0, 1.0, 4.0, 2.0):
         one = {"dataset": "usps", "epsilon": epsilon}
         yield one | {"mechanism": "dp-mac", "options": {"preset": "authors-usps"}}
@@ -116,8 +121,9 @@ def autoencoders() -> Iterator[dict[str, Any]]:
             "mechanism": "dp-mac",
             "options": {"preset": "authors-usps", "sigma": "auto", "allocation": "sharp"},
         }
-        # The program's batch, clip and epochs. Its rate (30 to 100, without momentum), divided by 10, diverges at 2 and 1: the better of
-        # two for the last 500 training records, after training on the others.
+        # The program's batch, clip and epochs. Its rate (30 to 100, without momentum), divided by 10,
+        # diverges at 2 and 1: the better of two for the last 500 training records, after training on the
+        # others.
         large = {"model": "autoencoder", "epochs": 100, "batch": 500 if epsilon >= 4 else 250, "clip": 0.01}
         yield one | {
             "mechanism": "dp-sgd",
@@ -158,7 +164,10 @@ def noises() -> Iterator[dict[str, Any]]:
 
 
 def noise_options(rates: str, epsilon: float) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is beside the preset in the published mechanism, and all of the sound ones'. DP-SGD's clip for MNIST is the usual one."""
+    """What is beside the preset in the published mechanism, and all of the sound ones'.
+
+    DP-SGD's clip for MNIST is the usual one.
+    """
     published, sound = RATES[rates, epsilon]
     clip = 1.0 if rates == "mnist" else 0.2
     epochs = 10 if rates == "convolutions" else 30
@@ -171,7 +180,9 @@ def noise_options(rates: str, epsilon: float) -> tuple[dict[str, Any], dict[str,
 
 
 def convolutions() -> Iterator[dict[str, Any]]:
-    """CIFAR-10 in the paper's way: convolutions trained on the raw records and fixed, the same for all mechanisms."""
+    """CIFAR-10 in the paper's way: convolutions trained on the raw records and fixed, the same for all
+    mechanisms.
+    """
     for epsilon in (1.0, 0.3):
         published, sound = noise_options("convolutions", epsilon)
         one, way = (
@@ -185,7 +196,9 @@ def convolutions() -> Iterator[dict[str, Any]]:
 
 
 def remember(path: Path) -> None:
-    """Keep the network that was trained on raw records, for it is the same in every cell; and what it is worth on test records."""
+    """Keep the network that was trained on raw records, for it is the same in every cell; and what it is
+    worth on test records.
+    """
     from safetensors.torch import load_file, save_file
 
     from stages.release.papers.dp_sgd import lower_layers
@@ -282,7 +295,10 @@ def _row(asked: dict[str, Any], plan: Plan) -> dict[str, Any]:
 
 
 def overhead(steps_count: int = 10) -> dict[str, Any]:
-    """Processor time of a step over that of dp-sgd's: same network and samples. `alternating` reads all 2,560 records at every step."""
+    """Processor time of a step over that of dp-sgd's: same network and samples.
+
+    `alternating` reads all 2,560 records at every step.
+    """
     import torch
 
     torch.set_num_threads(1)

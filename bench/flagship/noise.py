@@ -1,6 +1,7 @@
-"""Draws a second of the keyed noise beside opendp's discrete samplers, and exact sums beside a plain matrix product, in one run.
+"""Draws a second of the keyed noise beside opendp's discrete samplers, and exact sums beside a plain matrix
+product, in one run.
 
-OMP_NUM_THREADS=1 nice python -m bench.noise        writes bench/results/noise.json
+OMP_NUM_THREADS=1 nice python -m bench.flagship.noise        writes bench/results/noise.json
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from airlock.privacy import noise, sums
 
-RESULTS = Path(__file__).parent / "results/noise.json"
+RESULTS = Path(__file__).parents[1] / "results/noise.json"
 DRAWS = 1_000_000
 OPENDP_DRAWS = 20_000
 SCALES = {"1": 1.0, "1000": 1000.0, "2^20": 2.0**20, "2^32": 2.0**32, "2^36": 2.0**36, "2^40": 2.0**40}

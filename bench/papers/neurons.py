@@ -1,13 +1,15 @@
-"""Neuron noise injection as published and neuron-allocation, on the paper's three data sets, through the pipeline's own code.
+"""Neuron noise injection as published and neuron-allocation, on the paper's three data sets, through the
+pipeline's own code.
 
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.neurons                    all cells, each in a process of its own: about 40 minutes
-    python -m bench.neurons wdbc neuron-allocation --epsilon 0.5                some of them
-    python -m bench.neurons --attack                                            lower bounds, to bench/results/neuron-attacks.json
-    python -m bench.neurons --draw                                              picture and table of docs/errata/neuron-noise.md
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.neurons                    all cells, each in a process of its own: about 40 minutes
+    python -m bench.papers.neurons wdbc neuron-allocation --epsilon 0.5                some of them
+    python -m bench.papers.neurons --attack                                            lower bounds, to bench/results/neuron-attacks.json
+    python -m bench.papers.neurons --draw                                              picture and table of docs/errata/neuron-noise.md
 
-A row is the mean over noise keys (and over the 10 folds of tables). `coefficients` is measured here where bench.accuracy does not have it
-(epsilon 0.1 on tables). As published, training is shorter than the paper's: 1,000 steps instead of 300,000 on tables; on MNIST all 2,500,
-of 250 records instead of 1,800. Results are added to bench/results/neurons.json as they come.
+A row is the mean over noise keys (and over the 10 folds of tables). `coefficients` is measured here where
+bench.flagship.accuracy does not have it (epsilon 0.1 on tables). As published, training is shorter than the
+paper's: 1,000 steps instead of 300,000 on tables; on MNIST all 2,500, of 250 records instead of 1,800.
+Results are added to bench/results/neurons.json as they come.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.accuracy import FOLDS, in_own_process, keep
+from bench.flagship.accuracy import FOLDS, in_own_process, keep
 
-RESULTS = Path(__file__).parent / "results/neurons.json"
+RESULTS = Path(__file__).parents[1] / "results/neurons.json"
 PAPER = {
     "dermatology": {1.0: 0.986, 0.5: 0.96, 0.1: 0.956},
     "wdbc": {1.0: 0.99, 0.5: 0.982, 0.1: 0.96},
@@ -37,10 +39,10 @@ PUBLISHED = {
 }
 KEYS = 3
 PAGE, MARKS = (
-    Path(__file__).parents[1] / "docs/errata/neuron-noise.md",
+    Path(__file__).parents[2] / "docs/errata/neuron-noise.md",
     ("<!-- results -->", "<!-- end of results -->"),
 )
-PICTURE = Path(__file__).parents[1] / "docs/papers/neurons.svg"
+PICTURE = Path(__file__).parents[2] / "docs/papers/neurons.svg"
 LINES = (
     ("neuron-noise", "algorithm", "#a8433b", "--"),
     ("neuron-allocation", "less noise", "#1d5fae", "-"),
@@ -108,13 +110,13 @@ def main() -> None:
             all(value in (None, cell[name]) for name, value in named.items())
             and (wanted.reading or "") in cell["reading"]
         ):
-            keep(in_own_process("bench.neurons", "--cell", json.dumps(cell)), RESULTS)
+            keep(in_own_process("bench.papers.neurons", "--cell", json.dumps(cell)), RESULTS)
 
 
 def measure(cell: Cell) -> Cell:
     """One row."""
     from airlock.models.features.features import choose
-    from bench.pipeline import Pipeline, peak_memory_mb
+    from bench.flagship.pipeline import Pipeline, peak_memory_mb
     from stages.mechanisms import mechanism
 
     remember_features()
@@ -153,7 +155,9 @@ def measure(cell: Cell) -> Cell:
 
 
 def remember_features() -> None:
-    """Features of images are a function of the pixels and take most of the time: the runs of a cell compute them once."""
+    """Features of images are a function of the pixels and take most of the time: the runs of a cell compute
+    them once.
+    """
     import hashlib
 
     import numpy as np
@@ -172,7 +176,9 @@ def remember_features() -> None:
 
 
 def attack_all() -> None:
-    """Attack the perturbed neurons of the one (with WDBC's 114 neurons, the fewest of the three networks) and all sums of the other."""
+    """Attack the perturbed neurons of the one (with WDBC's 114 neurons, the fewest of the three networks) and
+    all sums of the other.
+    """
     from airlock.attack import attack
     from airlock.commands.attack import _add
     from airlock.params import Params
@@ -208,7 +214,9 @@ def attack_all() -> None:
 
 
 def everything() -> list[Cell]:
-    """The rows of this command, and those of `coefficients` with the same features that bench.accuracy has."""
+    """The rows of this command, and those of `coefficients` with the same features that
+    bench.flagship.accuracy has.
+    """
     own, others = json.loads(RESULTS.read_text()), json.loads((RESULTS.parent / "accuracy.json").read_text())
     same = {(row["dataset"], row["features"]) for row in own}
     chosen = [row for row in others if row["mechanism"] == "coefficients" and row["epsilon"] <= 1]
@@ -252,7 +260,9 @@ def _cell(row: Cell) -> str:
 
 
 def draw(rows: list[Cell]) -> None:
-    """Accuracy against epsilon: what the paper says, the same mechanism here, and what is proven; and the page's table."""
+    """Accuracy against epsilon: what the paper says, the same mechanism here, and what is proven; and the
+    page's table.
+    """
     before, rest = PAGE.read_text().split(MARKS[0])
     PAGE.write_text(before + MARKS[0] + "\n" + table(rows) + "\n" + MARKS[1] + rest.split(MARKS[1])[1])
     import matplotlib as mpl

@@ -1,18 +1,22 @@
-"""The constants of `coefficients` for tables, chosen on tables that are not in the results: scikit-learn's `digits` and `wine`.
+"""The constants of `coefficients` for tables, chosen on tables that are not in the results: scikit-learn's
+`digits` and `wine`.
 
-    OMP_NUM_THREADS=1 python -m bench.choose
+    OMP_NUM_THREADS=1 python -m bench.flagship.choose
 
-The rule was fixed before the first run; the grid was moved once, because the first choice (reach 2, bias 0.2, shares 0.05 and 0.15) lay
-on its edge: shares went down to 0.02 and 0.05 instead of up to 0.25 and 0.5, and reach 1 and bias 0.8, which had lost, were left out.
-Every cell of the grid is trained and judged on 10 folds, three epsilons a table and several noise draws, which all cells share. A
-cell's score is its accuracy's distance to the best cell, averaged over the six settings. The plateau is every cell whose score is
-within one standard error (of the paired difference) of the best score. The chosen cell is the one of the plateau that is nearest, in
-steps of the grid, to the plateau's median on every axis; of equally near ones the better.
+The rule was fixed before the first run; the grid was moved once, because the first choice (reach 2, bias 0.2,
+shares 0.05 and 0.15) lay
+on its edge: shares went down to 0.02 and 0.05 instead of up to 0.25 and 0.5, and reach 1 and bias 0.8, which
+had lost, were left out. Every cell of the grid is trained and judged on 10 folds, three epsilons a table and
+several noise draws, which all cells share. A cell's score is its accuracy's distance to the best cell,
+averaged over the six settings. The plateau is every cell whose score is within one standard error (of the
+paired difference) of the best score. The chosen cell is the one of the plateau that is nearest, in steps of
+the grid, to the plateau's median on every axis; of equally near ones the better.
 
-Rows, sums, noise scales and training are the pipeline's own functions. Only the noise is simulated: numpy's Gaussians, rounded to the
-grid. Pixels of digits are bounded by their depth, 0 to 16. The bounds of wine are round numbers around what a table of wine analyses
-would allow, written down without computing anything from the records. Wine has a third of the records of a table of 500, so its epsilons
-are three times as large. The ridge is the rule of airlock.models.moments; how much it loses on these tables is reported beside.
+Rows, sums, noise scales and training are the pipeline's own functions. Only the noise is simulated: numpy's
+Gaussians, rounded to the grid. Pixels of digits are bounded by their depth, 0 to 16. The bounds of wine are
+round numbers around what a table of wine analyses would allow, written down without computing anything from
+the records. Wine has a third of the records of a table of 500, so its epsilons are three times as large. The
+ridge is the rule of airlock.models.moments; how much it loses on these tables is reported beside.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-RESULT = Path(__file__).parent / "results/choice.json"
+RESULT = Path(__file__).parents[1] / "results/choice.json"
 FOLDS = 10
 EPSILONS = {"digits": (0.5, 1.0, 3.0), "wine": (1.5, 3.0, 9.0)}
 KEYS = {"digits": 5, "wine": 20}
@@ -151,7 +155,9 @@ def train(
     gram_shares: tuple[float, ...],
     ridges: tuple[float | str, ...],
 ) -> Iterator[float]:
-    """Two passes as in stages.release.mechanisms.coefficients, then the closed form; the accuracy for every gram share and ridge."""
+    """Two passes as in stages.release.mechanisms.coefficients, then the closed form; the accuracy for every
+    gram share and ridge.
+    """
     from airlock.models.features import tables
     from airlock.models.features.projection import centre, spectral_radius
     from airlock.models.features.rows import LIMIT
@@ -168,7 +174,8 @@ def train(
     gram, cross = rows.T @ rows, rows.T @ (classes * np.eye(classes)[part.y] - 1)
     for share in gram_shares:
         scaled = scales(width, classes, epsilon, wanted["mean_share"], share)
-        # As moments_of does, but for its eigen(), which looks for threads to forbid each time: that would take most of the time here.
+        # As moments_of does, but for its eigen(), which looks for threads to forbid each time: that would
+        # take most of the time here.
         values, vectors = np.linalg.eigh(np.rint(gram + scaled["gram"] * draws.gram))
         noisy = np.rint(cross + scaled["cross"] * draws.cross) / (LIMIT * classes)
         moments = Moments(
@@ -209,7 +216,9 @@ def draw(part: Part, key: int, size: int, classes: int) -> Draws:
 
 
 def open_part(dataset: str, fold: int) -> Part:
-    """A fold of a table, its columns scaled to [0, 1] by public bounds; the folds come from a fixed permutation."""
+    """A fold of a table, its columns scaled to [0, 1] by public bounds; the folds come from a fixed
+    permutation.
+    """
     from sklearn import datasets
 
     loaded = datasets.load_digits() if dataset == "digits" else datasets.load_wine()
@@ -222,7 +231,9 @@ def open_part(dataset: str, fold: int) -> Part:
 
 
 def score(accuracies: dict[str, Array]) -> tuple[Array, Array]:
-    """Of every cell the mean loss against the best cell of each setting, and the standard error of its distance to the best score."""
+    """Of every cell the mean loss against the best cell of each setting, and the standard error of its
+    distance to the best score.
+    """
     settings = [found[..., at, :] for found in accuracies.values() for at in range(found.shape[-2])]
     means = [found.mean(axis=-1) for found in settings]
     losses: Array = np.mean([mean.max() - mean for mean in means], axis=0)

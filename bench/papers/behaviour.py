@@ -1,12 +1,14 @@
-"""Human behaviour prediction and classification on SIMULATED data (airlock/datasets/simulation.py), as in the figures of pCDBN (Sec. 4.1).
+"""Human behaviour prediction and classification on SIMULATED data (airlock/datasets/simulation.py), as in the
+figures of pCDBN (Sec. 4.1).
 
-    python -m bench.behaviour            all cells that are not in bench/results/behaviour.json yet
-    python -m bench.behaviour attack     what the best test sees of a unit at its sensitivity bound
-    python -m bench.behaviour --tune     the cells on other seeds by which the mechanism's constants were chosen; nothing is written
-    python -m bench.behaviour page       docs/behaviour.md and its pictures from the results
+    python -m bench.papers.behaviour            all cells that are not in bench/results/behaviour.json yet
+    python -m bench.papers.behaviour attack     what the best test sees of a unit at its sensitivity bound
+    python -m bench.papers.behaviour --tune     the cells on other seeds by which the mechanism's constants were chosen; nothing is written
+    python -m bench.papers.behaviour page       docs/behaviour.md and its pictures from the results
 
-A cell is one task, mechanism, unit, epsilon and number of training days; its figure is the mean over noise keys. The mechanisms' own code
-runs on records in memory, without wall and ledger: what is measured is the mechanism.
+A cell is one task, mechanism, unit, epsilon and number of training days; its figure is the mean over noise
+keys. The mechanisms' own code runs on records in memory, without wall and ledger: what is measured is the
+mechanism.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from airlock.inside import manifest
 from airlock.inside.manifest import Manifest
 from airlock.params import Params
 from airlock.records.schema import load_schema
-from bench.accuracy import locked
-from bench.behaviour_data import ROOT, TASKS, Data, facts_of, last_days, load
+from bench.flagship.accuracy import locked
+from bench.papers.behaviour_data import ROOT, TASKS, Data, facts_of, last_days, load
 from stages import mechanisms
 
-RESULTS = Path(__file__).parent / "results/behaviour.json"
+RESULTS = Path(__file__).parents[1] / "results/behaviour.json"
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 8.0)
 DAYS = (15, 30, 60, 120, 235)
 KEYS = 3
@@ -41,9 +43,14 @@ READINGS: dict[str, dict[str, Any]] = {
     "tabular": {"mechanism": "coefficients", "options": {}},
     "published": {"mechanism": "behaviour-published", "options": {"epochs": 40}},
 }
-FLAW = "noise is added to the polynomial's public constants, while raw windows are read without noise in every step"
+FLAW = (
+    "noise is added to the polynomial's public constants, while "
+    "raw windows are read without noise in every step"
+)
 PAPER = {0.1: 0.88, 2.0: 0.92, 8.0: 0.94}
-"""Fig. 4 of the paper, classification on the real YesiWell data, epsilon as claimed: another data set and another guarantee."""
+"""Fig. 4 of the paper, classification on the real YesiWell data, epsilon as claimed: another data set and
+another guarantee.
+"""
 
 
 def measure(data: Data, reading: str, unit: str, epsilon: float, key: int) -> tuple[float, float]:
@@ -118,7 +125,9 @@ def _guarantee(reading: str, epsilon: float, proven: float) -> dict[str, Any]:
 
 
 def baselines(data: Data, task: str) -> list[dict[str, Any]]:
-    """What needs no privacy to compare with: the most frequent class, the last status, the law itself, and logistic regressions."""
+    """What needs no privacy to compare with: the most frequent class, the last status, the law itself, and
+    logistic regressions.
+    """
     held, train = data.windows["holdout"], data.windows["records"]
     majority = int(train.status.mean() > 0.5)
     found = {"majority": float((held.status == majority).mean())}
@@ -152,7 +161,9 @@ def _last_value(held: Windows) -> float:
 
 
 def _regression(data: Data, slots: int, *, friends: bool = True) -> float:
-    """Logistic regression without noise on about 15,000 records; the influence is a mean over friends, as in the paper."""
+    """Logistic regression without noise on about 15,000 records; the influence is a mean over friends, as in
+    the paper.
+    """
     from sklearn.linear_model import LogisticRegression
 
     def columns(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -299,7 +310,7 @@ def main() -> None:
     if asked.tune:
         tune()
     elif asked.what == "page":
-        from bench.behaviour_page import write
+        from bench.papers.behaviour_page import write
 
         write()
     elif asked.what == "attack":
