@@ -206,7 +206,7 @@ options): it shows that figures can be checked, not which mechanism is better. `
 `neuron-noise` on MNIST takes too long for an example (docs/papers.md has it). For that see [benchmarks.md](benchmarks.md) and
 [papers.md](papers.md). To make such a bundle of your own (other keys, so another split, other noise and other figures): the
 command in the first line, or [submissions.md](submissions.md) step by step.
-"""
+"""  # noqa: E501
 
 
 if __name__ == "__main__":

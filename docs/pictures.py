@@ -55,7 +55,9 @@ def draw_boundary() -> Path:
 
 
 def draw_accuracy() -> Path:
-    """MNIST: what is proven, as lines, and what the papers report at the epsilon that they claim, as crosses."""
+    """MNIST: what is proven, as lines, and what the papers report
+    at the epsilon that they claim, as crosses.
+    """
     target, rows = HERE / "accuracy.svg", [row for row in load(RESULTS) if row.dataset == "mnist"]
     figure, axes = canvas()
     for (mechanism, reading), name in LINES.items():

@@ -130,8 +130,17 @@ def _given(params: Params, schema_path: Path, file: Path) -> tuple[Facts, Pair]:
     x, y = np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts])
     labels = tuple(str(name) for name in schema.label.classes)
     facts = Facts(
-        "attack", True, schema.kind, len(y), len(y), tuple(encoded_shape(schema)), labels, "", "", features=schema.features
-    )  # fmt: skip
+        "attack",
+        True,
+        schema.kind,
+        len(y),
+        len(y),
+        tuple(encoded_shape(schema)),
+        labels,
+        "",
+        "",
+        features=schema.features,
+    )
     present = Dataset(x, y.astype(np.int32))
     absent = present.with_record(len(y) - 1, x[-1], -1)
     return facts, Pair("given records, the last one present or null", present, absent)

@@ -82,7 +82,9 @@ class Rehearsal:
         return released
 
     def _seal(self, data: Dataset) -> Path:
-        """The folder of the sealed records, for training and for holdout alike; each data set is sealed once."""
+        """The folder of the sealed records, for training and for
+        holdout alike; each data set is sealed once.
+        """
         folder = self.folder / hashlib.sha256(data.x.tobytes() + data.y.tobytes()).hexdigest()
         if not folder.exists():
             folder.mkdir(parents=True)

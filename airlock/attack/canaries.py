@@ -96,7 +96,9 @@ def curve_refutes(
 
 
 def shift_bound(canaries: int, guesses: int, right: int, *, confidence: float = 0.95) -> float:
-    """The largest Gaussian shift mu whose trade-off curve the guesses refute, to 1e-4; 0 if they refute none."""
+    """The largest Gaussian shift mu whose trade-off curve the
+    guesses refute, to 1e-4; 0 if they refute none.
+    """
     from scipy.special import ndtr, ndtri
 
     def refuted(mu: float) -> bool:

@@ -172,9 +172,20 @@ def _released(
         "schema": "",
     }
     release = Manifest(
-        "attack", name, plan.version, plan.parameters, "record", plan.proven.neighbours, plan.claimed, plan.proven, plan.passes,
-        plan.interactive, "", {}, {"data": data, **details},
-    )  # fmt: skip
+        "attack",
+        name,
+        plan.version,
+        plan.parameters,
+        "record",
+        plan.proven.neighbours,
+        plan.claimed,
+        plan.proven,
+        plan.passes,
+        plan.interactive,
+        "",
+        {},
+        {"data": data, **details},
+    )
     trained = training.train(params.train, release, tensors)
     losses = _losses(trained.model.logits(planted.records.astype(np.float64)), planted.labels)
     scores = {"canaries by their losses in one model": -losses}

@@ -28,7 +28,9 @@ LARGEST = 2.0**7
 
 
 def of_shift(present: float, absent: float, delta: float) -> float:
-    """Gaussians that differ in their means only (Dong, Roth and Su 2019, arXiv 1905.02383, Corollary 2.13)."""
+    """Gaussians that differ in their means only (Dong, Roth and Su
+    2019, arXiv 1905.02383, Corollary 2.13).
+    """
     return of_mu(float(shift_between(present, absent)), delta)
 
 

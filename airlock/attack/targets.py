@@ -242,9 +242,22 @@ def distinguish(
     if law.family:
         by_law = law.family(right, 1 - right, delta) if right > 0.5 else 0.0
     return Finding(
-        law.name, law.pair, max(0.0, free), by_law, delta, confidence, trials, hits, alarms, float(threshold), "present",
-        sampler.seed, sampler.name, law.kind, _reached(law, delta),
-    )  # fmt: skip
+        law.name,
+        law.pair,
+        max(0.0, free),
+        by_law,
+        delta,
+        confidence,
+        trials,
+        hits,
+        alarms,
+        float(threshold),
+        "present",
+        sampler.seed,
+        sampler.name,
+        law.kind,
+        _reached(law, delta),
+    )
 
 
 def _reached(law: Law, delta: float) -> float | None:

@@ -31,7 +31,9 @@ class Recomputed:
 
 @dataclass(frozen=True)
 class Total:
-    """All that a population has spent up to the bundled head, of which the bundle's own releases are a part."""
+    """All that a population has spent up to the bundled head, of
+    which the bundle's own releases are a part.
+    """
 
     population: str
     scratch: bool

@@ -92,7 +92,9 @@ def _add(crate: Any, entity: str, kind: str | list[str], **properties: Any) -> A
 
 
 def _add_files(crate: Any, root: Path) -> dict[str, Any]:
-    """Every file but code, which is one folder; bundle.json is made after this and is named without a hash."""
+    """Every file but code, which is one folder; bundle.json is
+    made after this and is named without a hash.
+    """
     found = {}
     for name, path in walk(root):
         if not name.startswith(CODE + "/"):

@@ -28,9 +28,22 @@ from airlock.run.reconcile import open_ledger
 
 # Code, parameters, environment lock, licence, and what is known to be wrong with the papers.
 TRACKED = (
-    "stages/*", *(f"airlock/{name}" if name.endswith(".py") else f"airlock/{name}/*" for name in INSIDE), "params.yaml", "data/project.json", "pyproject.toml", "constraints.txt", "LICENSE", "CITATION.cff",
-    "docs/errata/*", "docs/proofs/*", "docs/mechanism.md", "docs/privacy.md", "docs/submissions.md", receipts.PINNED, receipts.POLICY,
-)  # fmt: skip
+    "stages/*",
+    *(f"airlock/{name}" if name.endswith(".py") else f"airlock/{name}/*" for name in INSIDE),
+    "params.yaml",
+    "data/project.json",
+    "pyproject.toml",
+    "constraints.txt",
+    "LICENSE",
+    "CITATION.cff",
+    "docs/errata/*",
+    "docs/proofs/*",
+    "docs/mechanism.md",
+    "docs/privacy.md",
+    "docs/submissions.md",
+    receipts.PINNED,
+    receipts.POLICY,
+)
 
 
 def make(workspace: Path, output: Path, *, rev: str = "HEAD") -> dict[str, Any]:

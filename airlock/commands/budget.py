@@ -1,4 +1,6 @@
-"""`airlock budget`: what was spent, what is left, what a release would cost, and whether the books are whole."""
+"""`airlock budget`: what was spent, what is left, what a release
+would cost, and whether the books are whole.
+"""
 
 from __future__ import annotations
 

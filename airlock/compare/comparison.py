@@ -19,10 +19,25 @@ from typing import Any
 from airlock.errors import InputError
 
 HEADINGS = (
-    "data set", "mechanism", "reading", "neighbours", "passes", "claimed", "proven, pure", "proven", "delta", "attacked",
-    "accounting check", "accuracy",
-    "paper's accuracy", "error", "paper's error", "records", "epochs", "seconds",
-)  # fmt: skip
+    "data set",
+    "mechanism",
+    "reading",
+    "neighbours",
+    "passes",
+    "claimed",
+    "proven, pure",
+    "proven",
+    "delta",
+    "attacked",
+    "accounting check",
+    "accuracy",
+    "paper's accuracy",
+    "error",
+    "paper's error",
+    "records",
+    "epochs",
+    "seconds",
+)
 Findings = list[Mapping[str, Any]]
 Bounds = tuple[float | None, float | None, float | None]
 ATTACK, CHECK = ("attack", "simulated attack", "canaries"), "accounting check"

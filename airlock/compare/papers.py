@@ -25,7 +25,7 @@ proven. `error` is of autoencoders: the mean over test records of the squared er
 (DP-MAC's paper may have halves of it: docs/errata/dp-mac.md).
 Pictures: accuracy against proven epsilon; on the dotted line those of which nothing finite is proven; crosses are the papers' figures, at
 the epsilon that they claim.
-"""
+"""  # noqa: E501
 COLOURS = (
     "#1d5fae",
     "#c2410c",

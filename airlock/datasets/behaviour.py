@@ -1,8 +1,10 @@
 """Windows of the simulated health social network as records: a user's attributes over the last days, the
 friends' influence, a status.
 
-    behaviour-simulated           a day: does the user exercise more tomorrow? Records to day 239, the public holdout is the days after
-    behaviour-weekly-simulated    a week: did the user walk farther than the week before? One record in ten is the public holdout
+    behaviour-simulated           a day: does the user exercise more tomorrow? Records to day 239, the public holdout
+                                  is the days after
+    behaviour-weekly-simulated    a week: did the user walk farther than the week before? One record in ten is the
+                                  public holdout
 
 `python -m airlock.datasets.behaviour` writes their schemas into data/schemas.
 """

@@ -5,7 +5,8 @@ arXiv 1706.08839v2, Sec. 4.1).
 exercise more (1) or less (0)? The law of the status is known, and it is a function of what is recorded:
 
     P(status of u on day t + 1 is 1) = sigmoid(gain (self(u, t) + social(u, t) + spur(u, t)))
-    self    = sum over the last five days, weights 2^-lag, of goals achieved, less distance walked, plus slope of the wellness score
+    self    = sum over the last five days, weights 2^-lag, of goals achieved, less distance walked, plus slope of the
+            wellness score
     social  = mean over friends v of the influence psi(v, u, t) = tie(u, v) * how active v was lately
     spur    = a competition wakes those who exercised little, and tires those who exercised much
 
@@ -40,10 +41,27 @@ BEHAVIOURS = {
     "speed": (0.0, 12.0),
 }
 MESSAGES = (
-    "encouragement", "fitness", "followup", "competition", "games", "personal", "study_protocol", "progress_report", "technique",
-    "social_network", "meetups", "goal", "wellness_meter", "feedback", "heckling", "explanation", "invitation", "notice",
-    "technical_fitness", "physical",
-)  # fmt: skip
+    "encouragement",
+    "fitness",
+    "followup",
+    "competition",
+    "games",
+    "personal",
+    "study_protocol",
+    "progress_report",
+    "technique",
+    "social_network",
+    "meetups",
+    "goal",
+    "wellness_meter",
+    "feedback",
+    "heckling",
+    "explanation",
+    "invitation",
+    "notice",
+    "technical_fitness",
+    "physical",
+)
 MEASURES = {
     "wellness_score": (0.0, 100.0),
     "bmi": (20.0, 60.0),
@@ -118,7 +136,9 @@ def circles(chances: Chances, users: int) -> Integers:
 
 
 def befriend(chances: Chances, users: int = USERS, links: int = LINKS, degree: int = DEGREE) -> Integers:
-    """A friend graph as lists: people of one circle meet more often; nobody has more friends than `degree`."""
+    """A friend graph as lists: people of one circle meet more
+    often; nobody has more friends than `degree`.
+    """
     circle = circles(chances, users)
     upper = np.triu_indices(users, 1)
     order = np.argsort(

@@ -103,7 +103,9 @@ def problems(evidence: Evidence) -> Iterator[str]:
 
 
 def _compiled(tree: Tree) -> Iterator[str]:
-    """Python may leave compiled files in a workspace; a commit or a bundle that has them hides code in them."""
+    """Python may leave compiled files in a workspace; a commit or a
+    bundle that has them hides code in them.
+    """
     for folder in ("airlock", "stages") if tree.compiled else ():
         for path in tree.files(folder):
             if path.endswith((".pyc", ".pyo")):

@@ -30,7 +30,9 @@ class Tree(Protocol):
     def name(self) -> str: ...
     @property
     def compiled(self) -> bool:
-        """Whether compiled files count: everywhere but where Python is at work and leaves them beside code."""
+        """Whether compiled files count: everywhere but where Python
+        is at work and leaves them beside code.
+        """
 
     def text(self, path: str) -> str | None: ...
     def files(self, folder: str) -> list[str]: ...

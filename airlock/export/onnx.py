@@ -101,7 +101,9 @@ class Graph:
 
 
 def _encoded(graph: Graph, column: Column) -> list[str]:
-    """The encoded columns of one column of the file (records/encoding.py says the same for Airlock itself)."""
+    """The encoded columns of one column of the file
+    (records/encoding.py says the same for Airlock itself).
+    """
     if column.type == "category":
         text = graph.input(column.name, True)
         known = graph.constant(np.array([column.categories], dtype=object))

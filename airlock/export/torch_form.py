@@ -100,7 +100,7 @@ class Network(torch.nn.Module):
 def load(folder=HERE):
     document = json.loads((Path(folder) / "program.json").read_text())
     return Network(document, load_file(Path(folder) / "program.safetensors")).eval()
-'''
+'''  # noqa: E501
 
 
 def write_torch(model: Model, folder: Path) -> None:

@@ -29,7 +29,9 @@ def predict(model: Model, file: Path) -> Iterator[tuple[NDArray[np.int64], NDArr
 
 
 def encoded_batches(model: Model, file: Path) -> Iterator[Encoded]:
-    """The records of a file as the model takes them; a column that the model does not know is not looked at."""
+    """The records of a file as the model takes them; a column that
+    the model does not know is not looked at.
+    """
     schema = Schema.model_validate(model.document["schema"])
     table = open_table(file, header=schema.header)
     missing = [name for name in schema.sources if name not in table.columns]

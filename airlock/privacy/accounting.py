@@ -188,13 +188,17 @@ def loss_distribution(mu: float, others: Counter[DpEvent], neighbours: Neighbour
 
 
 def orders(distribution: Any) -> tuple[Any, ...]:
-    """The masses of a loss distribution in both orders of the neighbours, or the one where they are the same."""
+    """The masses of a loss distribution in both orders of the
+    neighbours, or the one where they are the same.
+    """
     first, second = distribution._pmf_remove, distribution._pmf_add
     return (first,) if first is second else (first, second)
 
 
 def losses_of(mass: Any) -> tuple[Any, Any, float]:
-    """The losses of one order in rising order, their probabilities, and the probability of an infinite loss."""
+    """The losses of one order in rising order, their probabilities,
+    and the probability of an infinite loss.
+    """
     import numpy as np
 
     dense = mass.to_dense_pmf()

@@ -67,7 +67,9 @@ class Box:
 
 
 def add_up(charges: Iterable[Charge]) -> Charge:
-    """The sum. Denominators are powers of two: over a common one, thousands of charges are a sum of integers."""
+    """The sum. Denominators are powers of two: over a common one,
+    thousands of charges are a sum of integers.
+    """
     found = list(charges)
     return Charge(*(_sum([getattr(one, name) for one in found]) for name in ("pure", "square", "delta")))
 

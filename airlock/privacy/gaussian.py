@@ -62,7 +62,9 @@ def epsilon_at(mu: float, delta: float, slack: float = 0.0) -> float:
 
 @lru_cache(maxsize=4096)
 def mu_at(epsilon: float, delta: float, slack: float = 0.0) -> float:
-    """The largest float shift that is (epsilon, delta)-DP when `slack` of delta is kept for something else."""
+    """The largest float shift that is (epsilon, delta)-DP when
+    `slack` of delta is kept for something else.
+    """
     return math.nextafter(least_float(lambda mu: mu > 0 and not fits(mu, epsilon, delta, slack)), 0.0)
 
 

@@ -183,7 +183,9 @@ def add_laplace_by_column(
     scales: NDArray[np.float64],
     above: float = 1.0,
 ) -> Integers:
-    """Exact integers plus keyed Laplace noise, `above` times a scale of each column's own; see `add_noise`."""
+    """Exact integers plus keyed Laplace noise, `above` times a
+    scale of each column's own; see `add_noise`.
+    """
     statistic = digest(total, float(np.sum(scales)), "laplace by column")
     stream = Stream(
         key, release_id=release_id, release_pass=release_pass, purpose=purpose, statistic=statistic

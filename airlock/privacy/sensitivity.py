@@ -58,7 +58,8 @@ def cross(
     """Of sum u y^T in Frobenius norm, with labels as `sums.label_rows` writes them: one-hot, or centred as
     the integers M * one-hot - 1.
 
-    |u y^T - v z^T|^2 = |u|^2 |y|^2 + |v|^2 |z|^2 - 2 t (y.z). With one-hot labels |y| = 1 and y.z is 1 or 0; with centred ones
+    |u y^T - v z^T|^2 = |u|^2 |y|^2 + |v|^2 |z|^2 - 2 t (y.z). With one-hot labels |y| = 1 and y.z is 1 or 0; with
+    centred ones
     |y|^2 = M (M - 1) and y.z is M (M - 1) or -M.
     zero-out: S |y|. replace-one: the same label and v = -u give 2 S |y|, which is the most, for another label
     gives at most 2 S^2 (|y|^2 + M) <= 4 S^2 |y|^2. Where t >= 0: one-hot sqrt 2 S (t = 0); centred sqrt 2 M S
@@ -80,7 +81,9 @@ def bounded_cross(norm: int, other_norm: int, *, neighbours: Neighbours = "zero-
 
 
 def of_user(sensitivity: float, records: int) -> float:
-    """Sensitivity to one user who has at most `records` records: as many steps, by the triangle inequality."""
+    """Sensitivity to one user who has at most `records` records:
+    as many steps, by the triangle inequality.
+    """
     return float_above(Fraction(sensitivity) * records)
 
 

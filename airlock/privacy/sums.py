@@ -187,7 +187,9 @@ def multiply(x: Floats, y: Floats, bounds: tuple[int, int]) -> Integers:
 
 
 def _halves(array: Floats) -> list[tuple[Floats, int]]:
-    """array = high * 2^16 + low, both with the sign of the array, so that no part is longer than the whole."""
+    """array = high * 2^16 + low, both with the sign of the array,
+    so that no part is longer than the whole.
+    """
     high = np.trunc(array / HALF)
     return [(high, HALF.bit_length() - 1), (array - high * HALF, 0)]
 

@@ -112,7 +112,9 @@ def _is_part(name: str) -> bool:
 
 @contextmanager
 def _plain_errors(place: str) -> Iterator[None]:
-    """Errors of a hundred libraries as one line, which does not repeat the address: it may carry a password."""
+    """Errors of a hundred libraries as one line, which does not
+    repeat the address: it may carry a password.
+    """
     try:
         yield
     except InputError:

@@ -349,9 +349,13 @@ def _columns_problems(columns: Iterable[Column]) -> list[str]:
         for problem in _column_problems(column):
             found.setdefault(problem, []).append(column.name)
     return [
-        f"{columns_named(names)}{problem if len(names) == 1 else problem.replace(' has ', ' have ').replace(' needs its', ' need their')}"
+        columns_named(names) + (problem if len(names) == 1 else _of_several(problem))
         for problem, names in found.items()
     ]
+
+
+def _of_several(problem: str) -> str:
+    return problem.replace(" has ", " have ").replace(" needs its", " need their")
 
 
 def _column_problems(column: Column) -> list[str]:

@@ -45,7 +45,9 @@ def _follow(above: int) -> None:
 
 
 def main() -> None:
-    """Ask for the signal, then become the command: its process id is the one that the links below look for."""
+    """Ask for the signal, then become the command: its process id
+    is the one that the links below look for.
+    """
     parent, command = int(sys.argv[1]), sys.argv[2:]
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

@@ -36,7 +36,9 @@ class Order:
 
 
 def read_facts(workspace: Path) -> tuple[Facts, int | None]:
-    """The public facts that ingest wrote beside the sealed records, and the key generation that sealed them."""
+    """The public facts that ingest wrote beside the sealed records,
+    and the key generation that sealed them.
+    """
     from airlock.inside.sealed import facts_of, generation_of
 
     try:
@@ -166,7 +168,9 @@ def finish(order: Order, *, project: Project, ledger: Ledger) -> Order:
 
 
 def replay(order: Order, *, project: Project, staging: Path) -> None:
-    """Put a committed release's archived bytes where the stage would have written them: no read, no charge."""
+    """Put a committed release's archived bytes where the stage
+    would have written them: no read, no charge.
+    """
     archive.restore(project.archive, order.release_id, staging / order.out, manifest_sha256=order.manifest)
 
 

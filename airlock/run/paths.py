@@ -13,7 +13,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +48,9 @@ def hold_folder(folder: Path, place: str) -> Iterator[Held]:
 
 @contextmanager
 def hold_file(path: Path, place: str | None = None) -> Iterator[Held]:
-    """A file or folder from anywhere, which the owner has named: links on the way to it are the owner's own."""
+    """A file or folder from anywhere, which the owner has named:
+    links on the way to it are the owner's own.
+    """
     real = path.resolve()
     try:
         descriptor = os.open(real, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -87,7 +89,9 @@ def opened(descriptor: int) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry below an open folder: its name relative to the top, its folder's descriptor, and what it is."""
+    """One entry below an open folder: its name relative to the top,
+    its folder's descriptor, and what it is.
+    """
 
     name: str
     folder: int
@@ -109,10 +113,8 @@ def entries(descriptor: int, what: str, *, own: bool = False) -> Iterator[Entry]
     Raises:
         BoundaryError: it is deeper or has more entries than anything reasonable.
     """
-    count = 0
-    for entry in _below(descriptor, "", what, 1, own):
-        count += 1
-        if count > MOST_ENTRIES:
+    for count, entry in enumerate(_below(descriptor, "", what, 1, own)):
+        if count >= MOST_ENTRIES:
             raise BoundaryError(f"'{what}' has more than {MOST_ENTRIES} entries: put them into fewer files")
         yield entry
 
@@ -220,10 +222,8 @@ def _enter(folder: int, part: str, name: str) -> int:
     try:
         if part in ("", ".", ".."):
             raise OSError(errno.ELOOP, "not a name")
-        try:
+        with suppress(FileExistsError):
             os.mkdir(part, dir_fd=folder)
-        except FileExistsError:
-            pass
         return os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:
         raise BoundaryError(_problem(name, error)) from None
@@ -244,7 +244,5 @@ def write(workspace: Path, name: str, data: bytes) -> None:
 
 
 def _remove_if_there(name: str, folder: int) -> None:
-    try:
+    with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder)
-    except FileNotFoundError:
-        pass

@@ -253,7 +253,9 @@ def make_releases(
     *,
     connection: Cluster | None = None,
 ) -> Outcome:
-    """Let the confined stage make releases, with the keys of the sealed files and one noise key for each out."""
+    """Let the confined stage make releases, with the keys of the
+    sealed files and one noise key for each out.
+    """
     told = {"facts": asdict(facts), "releases": {out: {"id": one} for out, one in ids.items()}}
     keys = {**keys, **{"noise:" + out: key for out, key in noise.items()}}
     progress = "-".join(sorted(ids.values()))

@@ -41,7 +41,9 @@ def held() -> bool:
 
 
 def _close_the_way_back() -> None:
-    """Empty the bounding set. Whoever may not (an ordinary user) has nothing in reach: no_new_privs is set."""
+    """Empty the bounding set. Whoever may not (an ordinary user)
+    has nothing in reach: no_new_privs is set.
+    """
     try:
         kernel.prctl(kernel.PR_SET_SECUREBITS, _SECURE_BITS)
         for capability in range(64):

@@ -56,14 +56,34 @@ _RECORDS = (
 )
 _PACKED = (".gz", ".bz2", ".xz", ".zip")
 _SYSTEM = (
-    "/bin", "/lib", "/lib32", "/lib64", "/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib", "/usr/local/cuda",
-    "/usr/share/fonts", "/usr/share/locale", "/usr/share/zoneinfo", "/nix/store",
-)  # fmt: skip
+    "/bin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/usr/bin",
+    "/usr/lib",
+    "/usr/lib32",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/usr/local/cuda",
+    "/usr/share/fonts",
+    "/usr/share/locale",
+    "/usr/share/zoneinfo",
+    "/nix/store",
+)
 _SYSTEM_CARRIERS = ("/usr/lib/R", "/usr/local/lib/R")
 _FILES = (
-    "/etc/ld.so.cache", "/etc/localtime", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group", "/etc/os-release", "/etc/mime.types",
-    "/etc/fonts", "/sys/devices/system/cpu", "/sys/devices/system/node",
-)  # fmt: skip
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/os-release",
+    "/etc/mime.types",
+    "/etc/fonts",
+    "/sys/devices/system/cpu",
+    "/sys/devices/system/node",
+)
 _NVIDIA = ("nvidia[0-9]*", "nvidiactl", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-caps/*")
 _PYTHON = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
 _NOBODY = {"USER": "stage", "LOGNAME": "stage"}  # its number has no name, and torch asks for one

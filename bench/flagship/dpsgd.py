@@ -1,7 +1,8 @@
 """The comparison on MNIST, in one run on this machine: Airlock, Opacus' own CNN, Opacus on the same features,
 no privacy at all.
 
-    python -m bench.flagship.dpsgd            about forty minutes on two idle cores; most of it tuning, which is not counted
+    python -m bench.flagship.dpsgd            about forty minutes on two idle cores; most of it tuning, which is not
+                                              counted
     python -m bench.flagship.dpsgd tune       only that; kept in bench/results/tuning/comparison.json
     python -m bench.flagship.dpsgd measure    the rest, with the best settings found
 

@@ -1,7 +1,8 @@
 """One run of the AdLM paper's ablations: release, train, judge after every epoch. bench/papers/ablation.py
 makes DVC experiments of many.
 
-    python -m bench.papers.adlm network     # of params.yaml in this folder (bench/papers/ablations/params.yaml is the model)
+    python -m bench.papers.adlm network     # of params.yaml in this folder (bench/papers/ablations/params.yaml is the
+                                            model)
     python -m bench.papers.adlm run
 
 Public data in memory, the mechanisms' own two halves, no wall: what is measured is accuracy. Inside the
@@ -39,9 +40,14 @@ NETWORK = Path("network.safetensors")
 # What Phan et al. report (Sec. IV); for CIFAR-10 only means over epsilon and figures are given: 77 % for
 # AdLM, 71.1 % for DP-SGD.
 PAPER = {
-    ("mnist", "adlm", 0.25): 0.902, ("mnist", "adlm", 0.5): 0.9366, ("mnist", "ilm", 0.25): 0.8846, ("mnist", "ilm", 0.5): 0.9239,
-    ("mnist", "dp-sgd", 0.25): 0.8209, ("mnist", "dp-sgd", 0.5): 0.8859, ("cifar10-jpeg", "adlm", 8.0): 0.77,
-}  # fmt: skip
+    ("mnist", "adlm", 0.25): 0.902,
+    ("mnist", "adlm", 0.5): 0.9366,
+    ("mnist", "ilm", 0.25): 0.8846,
+    ("mnist", "ilm", 0.5): 0.9239,
+    ("mnist", "dp-sgd", 0.25): 0.8209,
+    ("mnist", "dp-sgd", 0.5): 0.8859,
+    ("cifar10-jpeg", "adlm", 8.0): 0.77,
+}
 Images = tuple[NDArray[np.uint8], NDArray[np.int32]]
 
 
@@ -65,7 +71,9 @@ def as_batches(images: NDArray[np.uint8], labels: NDArray[np.int32]) -> list[pa.
 
 
 def read_cifar(part: str, most: int | None = None) -> Images:
-    """Decoded JPEG images (lossy, unlike the original) and labels; only the first ones where few are wanted."""
+    """Decoded JPEG images (lossy, unlike the original) and labels;
+    only the first ones where few are wanted.
+    """
     import io
 
     import pyarrow.parquet as pq

@@ -3,7 +3,8 @@ figures of pCDBN (Sec. 4.1).
 
     python -m bench.papers.behaviour            all cells that are not in bench/results/behaviour.json yet
     python -m bench.papers.behaviour attack     what the best test sees of a unit at its sensitivity bound
-    python -m bench.papers.behaviour --tune     the cells on other seeds by which the mechanism's constants were chosen; nothing is written
+    python -m bench.papers.behaviour --tune     the cells on other seeds by which the mechanism's constants were
+                                                chosen; nothing is written
     python -m bench.papers.behaviour page       docs/behaviour.md and its pictures from the results
 
 A cell is one task, mechanism, unit, epsilon and number of training days; its figure is the mean over noise
@@ -70,9 +71,20 @@ def measure(data: Data, reading: str, unit: str, epsilon: float, key: int) -> tu
         "schema": facts.schema,
     }
     release = Manifest(
-        identity, plan.mechanism, plan.version, plan.parameters, plan.proven.unit, plan.proven.neighbours, None, plan.proven, plan.passes,
-        False, "", {}, {"data": described, **details},
-    )  # fmt: skip
+        identity,
+        plan.mechanism,
+        plan.version,
+        plan.parameters,
+        plan.proven.unit,
+        plan.proven.neighbours,
+        None,
+        plan.proven,
+        plan.passes,
+        False,
+        "",
+        {},
+        {"data": described, **details},
+    )
     trained = mechanisms.mechanism(plan.mechanism, "open").train(params.train, release, tensors)
     return float((trained.model.predict(data.holdout.x) == data.holdout.y).mean()), plan.proven.epsilon
 

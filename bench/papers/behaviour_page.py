@@ -96,7 +96,9 @@ def _percent(value: float) -> str:
 
 
 def _table(rows: list[Row]) -> str:
-    """Accuracy by reading and unit (down) and epsilon (across), mean and standard deviation over noise keys."""
+    """Accuracy by reading and unit (down) and epsilon (across),
+    mean and standard deviation over noise keys.
+    """
     epsilons = [epsilon for epsilon in EPSILONS if any(row.get("epsilon") == epsilon for row in rows)]
     lines = [
         "| simulated; accuracy at proven epsilon | unit | "

@@ -1,7 +1,8 @@
 """The interactive mechanisms: DP-MAC, optimized noise as published and sound, DP-SGD; and what a step in an
 ellipsoid costs.
 
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.interactive --only usps          one data set; all of it takes hours on two cores
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.interactive --only usps          one data set; all of it
+    takes hours on two cores
     AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.interactive --only "mnist dp-sgd" --epochs 5
     --option model:=perceptron AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.interactive --option
     lower=raw --lower /tmp/lower.safetensors

@@ -1,10 +1,13 @@
 """Neuron noise injection as published and neuron-allocation, on the paper's three data sets, through the
 pipeline's own code.
 
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.neurons                    all cells, each in a process of its own: about 40 minutes
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.neurons                    all cells, each in a process of
+                                                                                       its own: about 40 minutes
     python -m bench.papers.neurons wdbc neuron-allocation --epsilon 0.5                some of them
-    python -m bench.papers.neurons --attack                                            lower bounds, to bench/results/neuron-attacks.json
-    python -m bench.papers.neurons --draw                                              picture and table of docs/errata/neuron-noise.md
+    python -m bench.papers.neurons --attack                                            lower bounds, to
+                                                                                       bench/results/neuron-attacks.json
+    python -m bench.papers.neurons --draw                                              picture and table of
+                                                                                       docs/errata/neuron-noise.md
 
 A row is the mean over noise keys (and over the 10 folds of tables). `coefficients` is measured here where
 bench.flagship.accuracy does not have it (epsilon 0.1 on tables). As published, training is shorter than the

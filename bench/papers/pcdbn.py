@@ -1,11 +1,15 @@
 """pCDBN and what replaces it: `patch-moments` through real releases, the readings of `pcdbn`, and the
 approximations they can use.
 
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn sound            MNIST, 60,000 records, three noise keys
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn published        MNIST, 6,000 records, every reading and approximation
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn paper            MNIST, the paper's size: twice, pre-training and the rest
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn sound            MNIST, 60,000 records, three noise
+                                                                                   keys
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn published        MNIST, 6,000 records, every reading
+                                                                                   and approximation
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn paper            MNIST, the paper's size: twice,
+                                                                                   pre-training and the rest
     AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn approximations   errors, and docs/approximations.svg
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn choose           how many filters: on USPS, which is in no result here
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn choose           how many filters: on USPS, which is
+                                                                                   in no result here
 
 `sound` runs the pipeline's stages with a scratch ledger (bench/flagship/pipeline.py). `published` runs the
 mechanism's two halves on public data in memory, as bench/papers/adlm.py does. Rows go to

@@ -31,7 +31,9 @@ CLASSES = {"tabular": 2, "image": 10}
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one kind of data: seconds per record and pass, sealed bytes per record, bytes of one task's answer."""
+    """Of one kind of data: seconds per record and pass, sealed
+    bytes per record, bytes of one task's answer.
+    """
 
     kind: str
     passes: int

@@ -28,7 +28,9 @@ CODE = Path(sandbox.__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Sample:
-    """One run, in milliseconds: until the program started, until everything was over, and of the processor."""
+    """One run, in milliseconds: until the program started, until
+    everything was over, and of the processor.
+    """
 
     start: float
     total: float

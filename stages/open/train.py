@@ -37,7 +37,9 @@ def main(room: Room) -> None:
 
 
 def _document(room: Room, release: manifest.Manifest, trained: Trained) -> dict[str, Any]:
-    """What model.json says besides shapes: where it comes from, and the schema that new records must follow."""
+    """What model.json says besides shapes: where it comes from, and
+    the schema that new records must follow.
+    """
     return {
         "release": release.release_id,
         "mechanism": release.mechanism,

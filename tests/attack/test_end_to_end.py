@@ -152,7 +152,7 @@ def test_an_accounting_check_sees_none_of_this(monkeypatch: pytest.MonkeyPatch) 
 
 
 # --- Parts
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_replay_gives_the_likelihood_ratio_of_the_noise() -> None:

@@ -33,7 +33,9 @@ ASK = orders.price
 
 
 def price_once(stage: Any, graph: Any, *, params: Any, **where: Any) -> list[orders.Order]:
-    """What a release would be does not depend on the test: the confined code is asked once for each epsilon."""
+    """What a release would be does not depend on the test: the
+    confined code is asked once for each epsilon.
+    """
     if params.release.epsilon not in PRICED:
         PRICED[params.release.epsilon] = ASK(stage, graph, params=params, **where)
     return PRICED[params.release.epsilon]
@@ -48,7 +50,9 @@ def owner(desk: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 
 def release(place: Project, epsilon: float) -> orders.Order:
-    """Reserve, make, archive, commit and sign one release, as the runner does; only the records are left out."""
+    """Reserve, make, archive, commit and sign one release, as the
+    runner does; only the records are left out.
+    """
     workspace = Path.cwd()
     params = budget.override(load_params(), {"release.epsilon": epsilon})
     graph, facts = load_graph(workspace), handles.public_facts(workspace, params)

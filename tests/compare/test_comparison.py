@@ -15,10 +15,24 @@ from airlock.compare import comparison, papers, published
 from airlock.errors import InputError
 
 RUN = {
-    "dataset": "mnist", "mechanism": "adlm", "reading": "preset paper-literal", "options": {"preset": "paper-literal", "batch": 9},
-    "neighbours": "zero-out", "passes": 14, "epsilon": 0.5, "claimed": 0.5, "proven_pure": "infinity", "proven": "infinity",
-    "delta": 1e-5, "reason": "raw network", "accuracy": 0.5, "paper_accuracy": 0.9366, "records": 100, "epochs": 3, "seconds": 7,
-}  # fmt: skip
+    "dataset": "mnist",
+    "mechanism": "adlm",
+    "reading": "preset paper-literal",
+    "options": {"preset": "paper-literal", "batch": 9},
+    "neighbours": "zero-out",
+    "passes": 14,
+    "epsilon": 0.5,
+    "claimed": 0.5,
+    "proven_pure": "infinity",
+    "proven": "infinity",
+    "delta": 1e-5,
+    "reason": "raw network",
+    "accuracy": 0.5,
+    "paper_accuracy": 0.9366,
+    "records": 100,
+    "epochs": 3,
+    "seconds": 7,
+}
 OTHER = {
     "dataset": "wdbc",
     "mechanism": "coefficients",

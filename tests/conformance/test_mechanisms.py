@@ -152,7 +152,9 @@ class TestDpMac(Sampled):
 
 
 class Unproven(Conformance):
-    """Nothing finite is proven, so there is no price to compare with; nulls and refusals are as everywhere."""
+    """Nothing finite is proven, so there is no price to compare
+    with; nulls and refusals are as everywhere.
+    """
 
     proven, exact = False, False
 

@@ -1,4 +1,6 @@
-"""The cap is a privacy filter (docs/proofs/filter.md): no analyst who chooses by what was seen gets past it."""
+"""The cap is a privacy filter (docs/proofs/filter.md): no analyst
+who chooses by what was seen gets past it.
+"""
 
 from __future__ import annotations
 

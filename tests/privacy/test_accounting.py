@@ -1,4 +1,6 @@
-"""Epsilon and delta against published numbers, closed forms, dp-accounting's own accountants and each other."""
+"""Epsilon and delta against published numbers, closed forms,
+dp-accounting's own accountants and each other.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def sampled(rate: float, multiplier: float, steps: int) -> dp_event.DpEvent:
 
 
 # Gaussian histories
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,7 @@ def test_a_history_costs_the_same_in_any_order_and_grouping() -> None:
 
 
 # Everything else
-# ----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("delta", [1e-6, 1e-3, 0.1, 0.3])
@@ -223,7 +225,7 @@ def test_no_pair_of_records_beats_the_pair_that_replace_one_is_accounted_by(
 
 
 # Cross-checks and edges
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("delta", [1e-10, 1e-7, 1e-4])

@@ -1,4 +1,6 @@
-"""What is calibrated to a price never costs more than the price, to the last bit, and wastes almost nothing."""
+"""What is calibrated to a price never costs more than the price,
+to the last bit, and wastes almost nothing.
+"""
 
 from __future__ import annotations
 

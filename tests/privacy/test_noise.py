@@ -183,7 +183,7 @@ def test_draws_and_opendps_discrete_samplers_agree_at_large_scale() -> None:
 
 
 # Keys
-# ---------------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_bits_of_a_release_do_not_change_between_versions() -> None:
@@ -247,7 +247,7 @@ def test_draws_do_not_depend_on_how_they_are_asked_for(draw: Draw) -> None:
 
 
 # Shapes, samples, refusals
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_symmetric_noise_is_drawn_once_a_pair_and_isotropic() -> None:

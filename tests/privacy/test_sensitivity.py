@@ -4,7 +4,6 @@ close to it.
 
 from __future__ import annotations
 
-import itertools
 import math
 from fractions import Fraction
 
@@ -43,7 +42,9 @@ def rows_of(non_negative: bool) -> st.SearchStrategy[np.ndarray]:
 
 
 def distance_squared(contribution: object, first: Record, second: Record | None) -> int:
-    """Squared distance between two records' contributions (None: the null record), in integers or fractions."""
+    """Squared distance between two records' contributions (None:
+    the null record), in integers or fractions.
+    """
     one = contribution(*first)  # type: ignore[operator]
     other = contribution(*second) if second is not None else np.zeros_like(one)  # type: ignore[operator]
     return sum(Fraction(float(entry)) ** 2 for entry in (one - other).reshape(-1))  # type: ignore[return-value]

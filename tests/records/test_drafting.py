@@ -124,7 +124,8 @@ def test_row_numbers_and_identifiers_are_no_features(tmp_path: Path) -> None:
 
 def test_dates_many_levels_and_decimal_commas_have_a_place(tmp_path: Path) -> None:
     rows = "".join(
-        f"{row % 90},5;k{row % 150};2020-01-{row % 28 + 1:02};{row % 28 + 1:02}/{row % 12 + 1:02}/2020;{row % 12 + 1}/{row % 12 + 1}/2020;{'ab'[row % 2]}\n"
+        f"{row % 90},5;k{row % 150};2020-01-{row % 28 + 1:02};{row % 28 + 1:02}/{row % 12 + 1:02}/2020;"
+        f"{row % 12 + 1}/{row % 12 + 1}/2020;{'ab'[row % 2]}\n"
         for row in range(600)
     )
     made = of_csv(tmp_path, f"weight;code;iso;french;either;y\n{rows}")
@@ -180,13 +181,23 @@ def test_flattened_images_are_recognised(tmp_path: Path) -> None:
     PIL.Image.fromarray(np.zeros((8, 6, 3), dtype=np.uint8)).save(file, "PNG")
     labels = {"label": ["a", "b"]}
     assert drafted(tmp_path, {f"pixel{place}": [0, 255] for place in range(16)} | labels)["image"] == {
-        "height": 4, "width": 4, "channels": 1, "bounds": None, "pixels": "pixel{}", "first": 0,
-    }  # fmt: skip
+        "height": 4,
+        "width": 4,
+        "channels": 1,
+        "bounds": None,
+        "pixels": "pixel{}",
+        "first": 0,
+    }
     assert drafted(tmp_path, {"image": [bytes(48), bytes(48)], **labels})["image"]["channels"] == 3
     assert drafted(tmp_path, {"image": [[0.0] * 64, [1.0] * 64], **labels})["image"]["height"] == 8
     assert drafted(tmp_path, {"image": [file.getvalue()] * 2, **labels})["image"] == {
-        "height": 8, "width": 6, "channels": 3, "encoding": "compressed", "column": "image", "missing": "refuse",
-    }  # fmt: skip
+        "height": 8,
+        "width": 6,
+        "channels": 3,
+        "encoding": "compressed",
+        "column": "image",
+        "missing": "refuse",
+    }
 
 
 def test_a_confirmed_draft_is_a_schema_without_the_drafts_comments(tmp_path: Path) -> None:

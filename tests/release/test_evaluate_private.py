@@ -112,7 +112,9 @@ class Rescaling(UnitRange):
 
 
 def crafted() -> tuple[Model, Any, Any]:
-    """A network and 1,000 records: by the ends of the batch, one record decides what all others are answered."""
+    """A network and 1,000 records: by the ends of the batch, one
+    record decides what all others are answered.
+    """
     first, last, outputs = (
         np.zeros((32, 2), np.float32),
         np.zeros((25, 32), np.float32),

@@ -1,4 +1,6 @@
-"""A walk that stops and goes on ends where one that never stopped does, and keyed noise belongs to one sum."""
+"""A walk that stops and goes on ends where one that never stopped
+does, and keyed noise belongs to one sum.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,9 @@ def release(folder: Path, labels: Any, release_id: str) -> Any:
 
 
 def test_one_id_on_two_data_sets_would_tell_which_sums_changed(tmp_path: Path) -> None:
-    """The control: forced on both, the same id shows without noise that a label changed and no feature did."""
+    """The control: forced on both, the same id shows without noise
+    that a label changed and no feature did.
+    """
     other = Y.copy()
     other[0] = (Y[0] + 1) % 3
     one, two = (release(tmp_path / str(at), labels, "forced") for at, labels in enumerate((Y, other)))

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -95,10 +96,8 @@ def test_nothing_is_published_through_a_link(staging: Path, tmp_path: Path, way:
     (work / way).symlink_to(target)
     (staging / "data/model").mkdir(parents=True)
     (staging / "data/model/zz.txt").write_text("x")
-    try:
+    with suppress(BoundaryError):  # refused, or put in the link's place: both are well
         publish(staging, ["data/model"], work)
-    except BoundaryError as error:
-        assert "link" in str(error)
     assert not list(target.rglob("zz.txt"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,13 +78,13 @@ def test_a_plain_path_is_opened(way: Way, top: int) -> None:
 )
 def test_no_link_is_followed_and_nothing_above_is_reached(way: Way, top: int, name: str) -> None:
     assert os.stat(name, dir_fd=top), "the control: the name leads somewhere"
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="link|cross-device|Not a directory|not permitted"):
         way(top, name)
 
 
 @ways
 def test_an_absolute_name_leads_nowhere(way: Way, top: int, tmp_path: Path) -> None:
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="link|cross-device|No such file|not permitted"):
         way(top, str(tmp_path / "secret/key"))
 
 
@@ -122,10 +123,8 @@ def test_a_dep_swapped_for_a_link_after_the_look_is_not_followed(
     with paths.hold(room.base, ["data/released/table"]) as held:
         swap(room)
         grants = replace(room.grants(), read=room.grants().read[:-1], held=tuple(held.values()))
-        try:
+        with suppress(BoundaryError):  # told, or the file of the first look is shown
             room.run(f"print(open({str(room.dep)!r}).read())", wanted, grants=grants)
-        except BoundaryError as error:
-            assert "replaced" in str(error) or "symbolic links" in str(error)
     assert SECRET not in room.output
 
 
@@ -137,10 +136,8 @@ def test_a_dep_swapped_for_another_file_is_not_read_either(
         shutil.copy(room.raw, room.base / "copy")
         (room.base / "copy").rename(room.dep)
         grants = replace(room.grants(), read=room.grants().read[:-1], held=tuple(held.values()))
-        try:
+        with suppress(BoundaryError):
             room.run(f"print(open({str(room.dep)!r}).read())", wanted, grants=grants)
-        except BoundaryError as error:
-            assert "replaced" in str(error)
     assert SECRET not in room.output
 
 

@@ -1,7 +1,8 @@
 """Sensitivities of DP-MAC's coefficients, without clipping: as published (Apps. E to G), and with what those
 inequalities need.
 
-|z_k| <= T for every layer, w_h are the columns of a layer's weights, alpha_h = softplus(T |w_h|), beta_h = sigmoid(T |w_h|); f' <= beta and
+|z_k| <= T for every layer, w_h are the columns of a layer's weights, alpha_h = softplus(T |w_h|), beta_h = sigmoid(T
+|w_h|); f' <= beta and
 f f' <= alpha beta on |a| <= T |w_h|, and f'' <= 1/4. Each bound is on N times the sensitivity under
 replace-one. Half of it bounds one record's contribution, the sensitivity under zero-out with a fixed
 denominator.

@@ -1,4 +1,6 @@
-"""What a Python stage is given: the interpreter and its packages, none that carries data for an open stage."""
+"""What a Python stage is given: the interpreter and its packages,
+none that carries data for an open stage.
+"""
 
 from __future__ import annotations
 

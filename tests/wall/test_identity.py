@@ -98,7 +98,7 @@ child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=su
 open(f"/proc/{child.pid}/mem", "rb").close()
 print("a process of its own it can read", flush=True)
 child.kill()
-"""
+"""  # noqa: E501
     room.run(code)
     assert "got in" not in room.output and "it can read\n" in room.output, room.output
 

@@ -77,7 +77,7 @@ from tests.support.cell import cell, SECRET
 with cell() as room:
     outcome = room.run(f"print(open({str(room.dep)!r}).read()); open({str(room.raw)!r})", layers.choose("auto", zone="open"))
     print(json.dumps([outcome.returncode, "the dep" in room.output, SECRET in room.output, outcome.recorder]))
-"""
+"""  # noqa: E501
     assert inside(refusing(unshare=1, mount=1), code) == [[1, True, False, "inotify"]]
 
 

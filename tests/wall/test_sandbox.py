@@ -255,7 +255,7 @@ from pathlib import Path
 from airlock.wall.layers import Layer
 room = Cell(Path({str(room.base / "second")!r}))
 room.run({stage!r}, frozenset(map(Layer, {sorted(map(str, wanted))!r})), pass_fds={{3: {kept}, 4: {ready}}}, timeout=None)
-"""
+"""  # noqa: E501
     process = subprocess.Popen([sys.executable, "-c", runner], pass_fds=[kept, ready])
     os.close(kept)
     os.close(ready)
@@ -334,7 +334,7 @@ for epoch in range(3):
 safetensors.torch.save_file(model.state_dict(), "staging/model.safetensors")
 pq.write_table(pa.table({"loss": [loss.item()]}), "staging/loss.parquet")
 print("trained", pq.read_table("staging/loss.parquet").num_rows)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(

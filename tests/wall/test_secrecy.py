@@ -1,4 +1,6 @@
-"""A process with a key leaves no core file and is closed to others; its folder is nobody else's to write to."""
+"""A process with a key leaves no core file and is closed to
+others; its folder is nobody else's to write to.
+"""
 
 from __future__ import annotations
 

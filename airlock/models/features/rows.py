@@ -63,7 +63,9 @@ def shift_for(matrix: Rows) -> float:
 
 
 def multiply(rows: Rows, matrix: Rows, shift: float) -> Rows:
-    """Exact product of rows of norm at most LIMIT and an integer matrix, times `shift`, rounded toward zero."""
+    """Exact product of rows of norm at most LIMIT and an integer
+    matrix, times `shift`, rounded toward zero.
+    """
     product: Rows = np.trunc((rows @ matrix) * shift)
     return product
 

@@ -6,7 +6,8 @@ published-7     the paper's example for L = 7 (below Eq. 14): 2^-5 (-5x^7 + 21x^
                 (35/32) (1 - x^2)^3: the maximally flat step from 0 to 1, which is not the series of the
                 sigmoid (its slope at 0 is 1.09 instead of 0.25)
 taylor-L        the series of the sigmoid at 0 up to x^L, L at most 7
-taylor-tanh     the paper's rival (Sec. 4.1.2): tanh x = x - x^3/3 + 2x^5/15, written there with the letter of the sigmoid
+taylor-tanh     the paper's rival (Sec. 4.1.2): tanh x = x - x^3/3 + 2x^5/15, written there with the letter of the
+                sigmoid
 piecewise       one line of Amin et al. 1997, the other rival: x/4 + 1/2 where |x| <= 1
 """
 

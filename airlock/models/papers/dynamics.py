@@ -2,7 +2,8 @@
 records.
 
     hidden    h_k = sigmoid((W~_k * v) + b_k + B_k.x + eta_k I)            Eqs. 23 and 25
-    visible   v   = sum over k of (W_k * h_k) + c + A.x + eta I + noise     Eqs. 24 and 26, Gaussian units for attributes are numbers
+    visible   v   = sum over k of (W_k * h_k) + c + A.x + eta I + noise     Eqs. 24 and 26, Gaussian units for
+                                                                            attributes are numbers
 
 With the sigmoid replaced by its Chebyshev series of degree 1 the data side of contrastive divergence is a1 S
 w, where w = (W_k, B_k, eta_k) and S holds the moments of (patch, x, I): one released matrix trains all groups
@@ -37,7 +38,9 @@ FLOOR = 1e-8
 
 @dataclass(frozen=True)
 class Dynamics:
-    """What makes biases dynamic: B (K, d) and eta (K) for hidden units, A (d) and one eta for visible ones."""
+    """What makes biases dynamic: B (K, d) and eta (K) for hidden
+    units, A (d) and one eta for visible ones.
+    """
 
     own: Tensor
     social: Tensor
@@ -126,7 +129,9 @@ def _units(moments: Floats, groups: int, patch: int) -> tuple[Floats, float, flo
 
 
 def _beside(moments: Floats, drawn: torch.Generator) -> Tensor:
-    """x and I of every chain: Gaussian, with exactly the released moments (negative eigenvalues are noise)."""
+    """x and I of every chain: Gaussian, with exactly the released
+    moments (negative eigenvalues are noise).
+    """
     values, vectors = np.linalg.eigh(moments)
     count = max(CHAINS, 2 * len(moments))
     normal = torch.randn(count, len(moments), generator=drawn, dtype=torch.float64).numpy()

@@ -274,7 +274,9 @@ def state_shapes(name: str, shape: Shape, classes: int) -> dict[str, Shape]:
 
 
 def _hidden(shape: Shape, plan: Layout, *, bound: bool) -> tuple[nn.Module, nn.Sequential, int]:
-    """The first affine layer (its bias left out where it is fixed), what follows it, and the width of that."""
+    """The first affine layer (its bias left out where it is
+    fixed), what follows it, and the width of that.
+    """
     if not plan.kernels:
         return (
             nn.Linear(_size(shape), plan.first, bias=not bound),

@@ -58,7 +58,9 @@ class Layer:
         return SIDES[self.depth]
 
     def respond(self, units: Pixels) -> Pixels:
-        """Rectified responses, positive and negative parts: (2 K, n, height, width) of integers at most 2^18."""
+        """Rectified responses, positive and negative parts: (2 K, n,
+        height, width) of integers at most 2^18.
+        """
         seen = windows(units, self.side)
         size, (n, height, width) = self.filters.shape[1], units.shape[1:]
         signed = np.trunc(
@@ -141,7 +143,9 @@ def patch_size(shape: tuple[int, ...], layers: Sequence[int]) -> int:
 
 
 def moment_map(shape: tuple[int, ...], layers: Sequence[Layer]) -> FeatureMap:
-    """`moments` as a map from records to rows, so that passes over records are the same as for any other sum."""
+    """`moments` as a map from records to rows, so that passes over
+    records are the same as for any other sum.
+    """
     size = patch_size(shape, [len(one.filters) for one in layers])
     return FeatureMap("patch-moments", size * size, 0, False, partial(moments, layers=layers))
 

@@ -1,4 +1,6 @@
-"""Training the behaviour model's head from released coefficients: no record, no budget, no limit on epochs."""
+"""Training the behaviour model's head from released coefficients:
+no record, no budget, no limit on epochs.
+"""
 
 from __future__ import annotations
 

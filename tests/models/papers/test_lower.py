@@ -34,7 +34,7 @@ def made_up(neurons: int = 6, classes: int = 3, seed: int = 0) -> lower.Lower:
 
 
 # --- Ratios
-# -----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def slow_ratios(row: list[int], output: list[list[int]], offset: list[int]) -> list[int]:
@@ -78,7 +78,7 @@ def test_a_null_record_has_no_ratio() -> None:
 
 
 # --- The hidden layer
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_neurons_are_exact_rectified_and_within_the_limit() -> None:
@@ -162,7 +162,7 @@ def test_coordinates_have_unit_variance_and_the_means_of_the_classes() -> None:
 
 
 # --- Allocation
-# -----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def slow_axes(network: lower.Lower, noisy: list[int], direction: str) -> list[float]:

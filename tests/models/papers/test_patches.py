@@ -1,4 +1,6 @@
-"""Learned filters: exact moments, filters that follow from them, features that are a function of one record."""
+"""Learned filters: exact moments, filters that follow from them,
+features that are a function of one record.
+"""
 
 from __future__ import annotations
 

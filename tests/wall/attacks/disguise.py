@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
-from airlock.wall import kernel
+from airlock.wall import kernel  # noqa: E402
 
 NOBODY = 65534
 

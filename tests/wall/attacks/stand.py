@@ -24,8 +24,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from airlock.wall import layers, sandbox  # noqa: E402
-from tests.wall.attacks.victims import Files, Memory, Process, Servers  # noqa: E402
+from airlock.wall import layers, sandbox
+from tests.wall.attacks.victims import Files, Memory, Process, Servers
 
 HERE = Path(__file__).resolve().parent
 

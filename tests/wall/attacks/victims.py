@@ -27,7 +27,7 @@ secret = ctypes.create_string_buffer(os.environ["SECRET_OF_MEMORY"].encode())
 descriptor = os.open(sys.argv[1], os.O_RDONLY)
 print(json.dumps({"pid": os.getpid(), "address": ctypes.addressof(secret), "length": len(secret), "descriptor": descriptor}), flush=True)
 sys.stdin.read()
-"""
+"""  # noqa: E501
 
 
 def secret(name: str) -> str:

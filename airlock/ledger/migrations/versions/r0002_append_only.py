@@ -17,7 +17,7 @@ SQLITE = (
     # INSERT OR REPLACE removes a row without firing the trigger above.
     f"""CREATE TRIGGER ledger_no_replace BEFORE INSERT ON ledger_entries
         WHEN EXISTS (SELECT 1 FROM ledger_entries WHERE sequence >= NEW.sequence OR previous = NEW.previous OR hash = NEW.hash)
-        BEGIN SELECT RAISE(ABORT, '{REFUSE}'); END""",
+        BEGIN SELECT RAISE(ABORT, '{REFUSE}'); END""",  # noqa: E501
 )
 POSTGRESQL = (
     f"""CREATE FUNCTION ledger_refuse() RETURNS trigger LANGUAGE plpgsql

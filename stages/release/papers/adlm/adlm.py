@@ -5,9 +5,12 @@ Released: noisy relevances (Eq. 12), every record's inputs (lines 9-14), a bias 
 loss coefficients (lines 16-19). The paper can be read in several ways, each a different mechanism: they are
 options, and the presets are
 
-    paper-literal   Delta_h0 = 2 d |h0| as in Lemma 3, noise for every record, relevance through a network trained on the raw records
-    authors-code    Delta_h0 of one pooled map, one noise vector for a whole batch, relevance clamped and to the fourth power
-    sound           the same algorithm with the sensitivities that Theorems A1 and A2 prove, relevance through a public network
+    paper-literal   Delta_h0 = 2 d |h0| as in Lemma 3, noise for every record, relevance through a network trained on
+                    the raw records
+    authors-code    Delta_h0 of one pooled map, one noise vector for a whole batch, relevance clamped and to the
+                    fourth power
+    sound           the same algorithm with the sensitivities that Theorems A1 and A2 prove, relevance through a
+                    public network
 
 docs/errata/adlm.md tells which of the paper's claims hold. Sensitivities (L1): inputs d * range, labels 1
 (zero-out) or 2 (replace-one), mean relevance of m records d / m.
@@ -200,14 +203,18 @@ def resolve(params: Params, facts: Facts, *, adaptive: bool = True) -> Recipe:
     first, second, third = (share * epsilon for share in shares)
     inputs, labels, relevance = _sensitivities(options, facts, batch, span, moved, counted)
     return Recipe(
-        options, size, span, batch, (first, second, third),
+        options,
+        size,
+        span,
+        batch,
+        (first, second, third),
         input_scale=inputs / (batch * second),
         label_scale=labels / (batch * third),
         relevance_scale=relevance / first if adaptive else inf,
         counted=counted,
         moved_labels=moved,
         adaptive=adaptive,
-    )  # fmt: skip
+    )
 
 
 def _sensitivities(
@@ -332,10 +339,9 @@ def _proven(recipe: Recipe, params: Params, facts: Facts) -> Guarantee:
             arithmetic=recipe.arithmetic,
         )
     event = event_of(recipe, params, facts)
-    sensitivity = (
-        f"L1: inputs {recipe.features * recipe.span:g}, labels {recipe.moved_labels}"
-        + (f", mean relevance {recipe.features / recipe.counted:g}" if recipe.adaptive else "")
-    )  # fmt: skip
+    sensitivity = f"L1: inputs {recipe.features * recipe.span:g}, labels {recipe.moved_labels}" + (
+        f", mean relevance {recipe.features / recipe.counted:g}" if recipe.adaptive else ""
+    )
     epsilon = accounting.epsilon(events.from_json(event), delta, neighbours=near)
     return Guarantee(
         "proven",

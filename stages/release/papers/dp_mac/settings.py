@@ -1,4 +1,6 @@
-"""release.options of `dp-mac`: every setting of the paper and of the authors' program, and presets for both."""
+"""release.options of `dp-mac`: every setting of the paper and of
+the authors' program, and presets for both.
+"""
 
 from __future__ import annotations
 
@@ -77,39 +79,108 @@ PROGRAM: dict[str, Any] = {
     "initial": "glorot",
 }
 PRESETS: dict[str | None, dict[str, Any]] = {
-    None: PAPER | {
-        "task": "classify", "hidden": (100,), "epochs": 10, "batch": 50, "learning_rate": 0.003, "z_rate": 0.01, "z_steps": 20,
-        "threshold": 0.1, "threshold_second": 0.1, "bound_z": 30.0, "bound_w": 30.0, "sigma": "auto", "allocation": "sharp",
+    None: PAPER
+    | {
+        "task": "classify",
+        "hidden": (100,),
+        "epochs": 10,
+        "batch": 50,
+        "learning_rate": 0.003,
+        "z_rate": 0.01,
+        "z_steps": 20,
+        "threshold": 0.1,
+        "threshold_second": 0.1,
+        "bound_z": 30.0,
+        "bound_w": 30.0,
+        "sigma": "auto",
+        "allocation": "sharp",
     },
-    "paper-mnist": PAPER | {
-        "task": "classify", "hidden": (300, 100), "epochs": 20, "batch": 50, "learning_rate": 0.003, "z_rate": 0.01, "z_steps": 20,
-        "threshold": 0.1, "threshold_second": 0.1, "bound_z": 30.0, "bound_w": 30.0, "sigma": "paper",
+    "paper-mnist": PAPER
+    | {
+        "task": "classify",
+        "hidden": (300, 100),
+        "epochs": 20,
+        "batch": 50,
+        "learning_rate": 0.003,
+        "z_rate": 0.01,
+        "z_steps": 20,
+        "threshold": 0.1,
+        "threshold_second": 0.1,
+        "bound_z": 30.0,
+        "bound_w": 30.0,
+        "sigma": "paper",
     },
-    "paper-usps": PAPER | {
-        "task": "reconstruct", "hidden": (300, 100, 20, 100, 300), "epochs": 20, "batch": 50, "learning_rate": 0.001, "z_rate": 0.02,
-        "z_steps": 30, "threshold": 0.01, "threshold_second": 0.01, "bound_z": 12.5, "bound_w": 20.0, "sigma": "paper",
+    "paper-usps": PAPER
+    | {
+        "task": "reconstruct",
+        "hidden": (300, 100, 20, 100, 300),
+        "epochs": 20,
+        "batch": 50,
+        "learning_rate": 0.001,
+        "z_rate": 0.02,
+        "z_steps": 30,
+        "threshold": 0.01,
+        "threshold_second": 0.01,
+        "bound_z": 12.5,
+        "bound_w": 20.0,
+        "sigma": "paper",
     },
     # The program clips twice b_k, so its thresholds are halved; it has no bounds, and these are out of reach.
-    "authors-mnist": PROGRAM | {
-        "task": "classify", "hidden": (300,), "epochs": 30, "batch": 1000, "learning_rate": 0.01, "decay": 0.95, "decay_epochs": 20,
-        "z_rate": 0.003, "threshold": 0.15, "bound_z": 1e3, "bound_w": 1e3, "sigma": "paper", "projection": 60,
+    "authors-mnist": PROGRAM
+    | {
+        "task": "classify",
+        "hidden": (300,),
+        "epochs": 30,
+        "batch": 1000,
+        "learning_rate": 0.01,
+        "decay": 0.95,
+        "decay_epochs": 20,
+        "z_rate": 0.003,
+        "threshold": 0.15,
+        "bound_z": 1e3,
+        "bound_w": 1e3,
+        "sigma": "paper",
+        "projection": 60,
     },
-    "authors-usps": PROGRAM | {
-        "task": "reconstruct", "hidden": (300, 100, 20, 100, 300), "epochs": 50, "batch": 500, "learning_rate": 0.003, "decay": 0.97,
-        "z_rate": 0.001, "threshold": 0.0005, "bound_z": 1e3, "bound_w": 1e3, "sigma": "paper",
+    "authors-usps": PROGRAM
+    | {
+        "task": "reconstruct",
+        "hidden": (300, 100, 20, 100, 300),
+        "epochs": 50,
+        "batch": 500,
+        "learning_rate": 0.003,
+        "decay": 0.97,
+        "z_rate": 0.001,
+        "threshold": 0.0005,
+        "bound_z": 1e3,
+        "bound_w": 1e3,
+        "sigma": "paper",
     },
-}  # fmt: skip
+}
 CLAIMED: dict[str, dict[float, dict[str, Any]]] = {
     "paper-mnist": {0.5: {"sigma": 5.8}, 2.0: {"sigma": 1.7}},
     "paper-usps": {1.0: {"sigma": 12.1}, 2.0: {"sigma": 5.2}, 4.0: {"sigma": 3.0}, 8.0: {"sigma": 2.2}},
     "authors-mnist": {
-        0.5: {"sigma": 4.4, "projection_sigma": 16.0, "epochs": 10, "batch": 500, "learning_rate": 0.03, "decay": 0.7,
-              "decay_epochs": 7, "z_rate": 0.01},
+        0.5: {
+            "sigma": 4.4,
+            "projection_sigma": 16.0,
+            "epochs": 10,
+            "batch": 500,
+            "learning_rate": 0.03,
+            "decay": 0.7,
+            "decay_epochs": 7,
+            "z_rate": 0.01,
+        },
         2.0: {"sigma": 2.8, "projection_sigma": 8.0},
         8.0: {"sigma": 1.0, "projection_sigma": 4.0},
     },
-    "authors-usps": {1.0: {"sigma": 7.8, "batch": 250}, 2.0: {"sigma": 4.1, "batch": 250}, 4.0: {"sigma": 3.1}, 8.0: {"sigma": 1.8}},
-}  # fmt: skip
+    "authors-usps": {
+        1.0: {"sigma": 7.8, "batch": 250},
+        2.0: {"sigma": 4.1, "batch": 250},
+        4.0: {"sigma": 3.1},
+        8.0: {"sigma": 1.8},
+    },
+}
 """What goes with each claimed epsilon.
 
 Table 2 lists sigma without epsilon: a larger sigma is taken to go with a smaller epsilon.

@@ -3,8 +3,10 @@ one-shot, with noise divided by contribution ratio.
 
     passes 1..p  a first release, as `coefficients` makes it; a hidden layer is trained from it without data
     (airlock/models/papers/lower.py)
-    pass p + 1   contribution ratios: of every record a point of the simplex over the neurons, by layer-wise relevance propagation
-    pass p + 2   Gram matrix and cross moments of the neurons, clipped in an ellipsoid whose axes follow the released ratios
+    pass p + 1   contribution ratios: of every record a point of the simplex over the neurons, by layer-wise relevance
+                 propagation
+    pass p + 2   Gram matrix and cross moments of the neurons, clipped in an ellipsoid whose axes follow the released
+                 ratios
 
 A head is then trained without data, for as long as one likes: the number of passes is fixed. Rows have norm
 at most 1 in every pass, whatever the network and the axes are, and ratios have L1 norm at most 1:

@@ -7,9 +7,11 @@ its value, and the loss gets Lap(Delta_L / e2) (Eq. 25).
 
 The paper can be read in several ways, each an option; a preset is a whole reading:
 
-    proportion   ratio     Eq. 19: noise in proportion to Cr              inverse    Secs. 4.2 and 4.3: more noise where Cr is lower
+    proportion   ratio     Eq. 19: noise in proportion to Cr              inverse    Secs. 4.2 and 4.3: more noise
+                                                                                     where Cr is lower
     refresh      once      Algorithm 2, line 3: before training           step       line 13: again for every batch
-    sensitivity  pair      Algorithm 1, line 4: from D and a D' whose     lemma      Lemma 3: 2 max |x|_1, without its sum over n
+    sensitivity  pair      Algorithm 1, line 4: from D and a D' whose     lemma      Lemma 3: 2 max |x|_1, without its
+                                                                                     sum over n
                            last record is 1 - x
     total        signed    Eq. 18                                         absolute   |Cr|
     neurons      all       Sec. 3.3: the output layer too                 hidden     Sec. 3.6

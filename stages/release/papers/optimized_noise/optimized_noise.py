@@ -3,15 +3,18 @@ the model.
 
 The paper can be read in several ways, each a different mechanism, and each an option:
 
-    solution   isotropic    the optimum of Eq. 10, which is the same noise for every parameter, whatever w is (airlock/models/papers/minimax.py)
+    solution   isotropic    the optimum of Eq. 10, which is the same noise for every parameter, whatever w is
+                            (airlock/models/papers/minimax.py)
                alternating  what the paper's solver of Eq. 11 returns; it depends on w, the mean gradient of
                all raw records
                frozen       the minimiser for one Delta instead of all, also from w
-    noise      lot          clipped sums get the noise, that is alpha / |B| on the average (the only reading that can train)
+    noise      lot          clipped sums get the noise, that is alpha / |B| on the average (the only reading that can
+                            train)
                average      standard deviation from alpha on the average itself, as the proof of Theorem 1 has it
     order      lambda of Eq. 9, which the paper does not give; infinity asks for the least noise
 
-|B| is the expected size of a sample, which is public. Sensitivity of the clipped sum: alpha under zero-out, 2 alpha under replace-one. The
+|B| is the expected size of a sample, which is public. Sensitivity of the clipped sum: alpha under zero-out, 2 alpha
+under replace-one. The
 isotropic readings are Poisson-sampled Gaussian steps and proven by privacy loss distributions, at more than
 the claimed epsilon (docs/errata/optimized-noise.md). With noise shaped by raw gradients nothing finite is
 proven: public data only.

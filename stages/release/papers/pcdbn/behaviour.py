@@ -251,7 +251,9 @@ def influence_change(recipe: Recipe) -> float:
 
 
 def row_change(recipe: Recipe) -> float:
-    """How far a slot that is emptied moves a row: its influence, and through eta the pooled units (Lemma 1)."""
+    """How far a slot that is emptied moves a row: its influence,
+    and through eta the pooled units (Lemma 1).
+    """
     layout, groups = recipe.layout, recipe.options.groups
     own = 0.0
     if recipe.machine:

@@ -4,7 +4,8 @@ published.
 What "noise on the polynomial's coefficients" means can be read in several ways, each a different mechanism,
 and each an option:
 
-    noise        constants     on the public constants alpha of the polynomial, as in the authors' code; the network is trained here
+    noise        constants     on the public constants alpha of the polynomial, as in the authors' code; the network
+                               is trained here
                  coefficients  on the data's own coefficients of the energy, as the functional mechanism wants
                  it (degree 1 only:
                                degree L has monomials of degree L + 1 in 26 variables, 18,156,204 of them for

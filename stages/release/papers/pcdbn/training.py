@@ -198,7 +198,9 @@ LEARNERS = {"reconstruction": (reconstruct, 0.01), "divergence": (diverge, 0.05)
 def fine_tune(
     network: Belief, data: dp_sgd.Data, recipe: Recipe, keyed: Keyed, tick: Tick = silent
 ) -> list[float]:
-    """Back-propagation of the Taylor loss with Adam through the last two layers; the loss after every epoch."""
+    """Back-propagation of the Taylor loss with Adam through the
+    last two layers; the loss after every epoch.
+    """
     part, options, losses, rows = recipe.parts[-1], recipe.options, list[float](), _known(data)
     optimiser = torch.optim.Adam(
         [*network.hidden.parameters(), *network.outputs.parameters()], lr=options.learning_rate

@@ -1,4 +1,6 @@
-"""AdLM and ILM: every reading has the epsilon that its theorem says, and what is released is what was priced."""
+"""AdLM and ILM: every reading has the epsilon that its theorem
+says, and what is released is what was priced.
+"""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def test_the_bound_on_ratios_is_reached() -> None:
 
 
 # --- Bytes
-# ----------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_release_is_what_the_slow_oracle_says(tmp_path: Path) -> None:
@@ -315,7 +315,9 @@ def test_an_attack_stays_below_the_proof_and_half_the_noise_is_noticed() -> None
 
 
 def test_the_release_itself_is_attacked_and_keeps_its_word() -> None:
-    """Few records, the last one present or not: a learned score over all released numbers, ratios among them."""
+    """Few records, the last one present or not: a learned score
+    over all released numbers, ratios among them.
+    """
     generator = np.random.default_rng(0)
     records, labels = generator.random((4, 3)), np.array([0, 1, 0, 1])
     records[3] = 1.0

@@ -1,4 +1,6 @@
-"""Ways to speak to somebody outside: sockets, shared memory, queues, and the kernel's own talkative corners."""
+"""Ways to speak to somebody outside: sockets, shared memory,
+queues, and the kernel's own talkative corners.
+"""
 
 from __future__ import annotations
 
@@ -143,7 +145,25 @@ def keyring(config: dict[str, Any]) -> bytes:
 
 
 ATTACKS = [
-    tcp, mptcp, udp, unix_path, unix_abstract, unix_datagram, netlink, vsock, packet, algorithm, sysv_memory, sysv_queue, sysv_semaphore,
-    posix_queue, shared_memory_leftover, bpf, perf, fanotify, userfaultfd, keyring,
-]  # fmt: skip
+    tcp,
+    mptcp,
+    udp,
+    unix_path,
+    unix_abstract,
+    unix_datagram,
+    netlink,
+    vsock,
+    packet,
+    algorithm,
+    sysv_memory,
+    sysv_queue,
+    sysv_semaphore,
+    posix_queue,
+    shared_memory_leftover,
+    bpf,
+    perf,
+    fanotify,
+    userfaultfd,
+    keyring,
+]
 PRIVILEGED = [bpf]

@@ -95,7 +95,17 @@ def inherited_descriptor(config: dict[str, Any]) -> bytes:
 
 
 ATTACKS = [
-    root, working_folder, descriptor, environment, command_line, memory_file, ptrace, process_vm_readv, pidfd_getfd, setns, setns_pidfd,
+    root,
+    working_folder,
+    descriptor,
+    environment,
+    command_line,
+    memory_file,
+    ptrace,
+    process_vm_readv,
+    pidfd_getfd,
+    setns,
+    setns_pidfd,
     inherited_descriptor,
-]  # fmt: skip
+]
 PRIVILEGED = [setns, setns_pidfd]

@@ -201,8 +201,28 @@ def every_process_root(path: str) -> bytes:
 
 
 ATTACKS = [
-    direct, dot_dot, symlink, symlinked_folder, hardlink, rename, subprocess_cat, shell, ctypes_open, openat2, opath_then_proc,
-    opath_then_exec, folder_descriptor, open_by_handle, io_uring, bind_mount, remount_over, open_tree, chroot, chroot_escape,
-    unshare_user, clone3_user, every_process_root,
-]  # fmt: skip
+    direct,
+    dot_dot,
+    symlink,
+    symlinked_folder,
+    hardlink,
+    rename,
+    subprocess_cat,
+    shell,
+    ctypes_open,
+    openat2,
+    opath_then_proc,
+    opath_then_exec,
+    folder_descriptor,
+    open_by_handle,
+    io_uring,
+    bind_mount,
+    remount_over,
+    open_tree,
+    chroot,
+    chroot_escape,
+    unshare_user,
+    clone3_user,
+    every_process_root,
+]
 PRIVILEGED = [open_by_handle]
