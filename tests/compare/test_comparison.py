@@ -212,3 +212,14 @@ def test_the_published_comparison_is_what_the_results_say() -> None:
     folder = root / "stages/open/report"
     found = published.read(folder / "published.csv", folder / "attacks.csv")
     assert list(found.rows) == comparison.load(root / "bench/results"), "run `airlock compare --save` again"
+
+
+def test_a_row_on_cifar10_beside_a_papers_figure_is_called_no_reproduction() -> None:
+    rows = [
+        row
+        for row in comparison.load(Path(__file__).parents[2] / "bench/results")
+        if row.dataset.startswith("cifar10")
+    ]
+    beside = [row for row in rows if row.paper_accuracy is not None]
+    assert beside and all("not a reproduction" in row.reading for row in beside)
+    assert any(row.paper_accuracy is None and "not a reproduction" not in row.reading for row in rows)
