@@ -32,7 +32,8 @@ def test_the_attacks_around_the_wall_are_stopped_for_an_ordinary_user_too(tmp_pa
         folder.chmod(folder.stat().st_mode | 0o011)
     (own / ".gitconfig").write_text("[safe]\n\tdirectory = *\n")
     kept = {name: os.environ[name] for name in ("LANG", "AIRLOCK_DATA_HOME") if name in os.environ}
-    command = [str(BIN / "pytest"), "-q", "-n", "0", "-p", "no:cacheprovider", *ATTACKS]
+    options = ("-o", "addopts=", "-q", "--import-mode=importlib", "-p", "no:cacheprovider")
+    command = [str(BIN / "pytest"), *options, *ATTACKS]
     done = subprocess.run(
         [sys.executable, str(DISGUISE), *command],
         cwd=ROOT,
