@@ -182,14 +182,14 @@ def test_impossible_schemas_are_refused(tidy: Workspace, old: str, new: str, wor
 def test_delta_of_one_over_n_or_more_is_refused(tidy: Workspace) -> None:
     tidy.run("airlock", "run", "ingest")
     tidy.set("release.delta", 0.025)
-    line = refused(tidy, "airlock", "run", "release")
+    line = refused(tidy, "airlock", "run", "relevance")
     assert "1/n" in line and "0.025" in line
 
 
 def test_unknown_mechanism_names_the_nearest(tidy: Workspace) -> None:
     tidy.run("airlock", "run", "ingest")
     tidy.set("release.mechanism", "coeficients")
-    assert "did you mean 'coefficients'" in refused(tidy, "airlock", "run", "release")
+    assert "did you mean 'coefficients'" in refused(tidy, "airlock", "run", "relevance")
 
 
 def test_raw_data_that_changed_since_they_were_added_are_refused(tidy: Workspace) -> None:

@@ -176,7 +176,7 @@ def test_a_card_says_what_is_known_and_what_is_not(model: Model, tmp_path: Path)
 
 
 def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    make_model(tmp_path / "model", features="cosine-64-1")
+    make_model(tmp_path / "model", features="tabular-1")
     for forms, line in [(("--torch",), "use --sklearn"), ((), "say in which form")]:
         with pytest.raises(InputError, match=line):
             export(tmp_path, *forms)

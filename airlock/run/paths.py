@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from airlock.errors import BoundaryError
+from airlock.errors import BoundaryError, InputError
 from airlock.inside.digests import CHUNK, COMPILED, md5_listing, sha256_listing
 from airlock.wall import kernel
 from airlock.wall.grants import Held
@@ -32,7 +32,8 @@ def hold(workspace: Path, names: Iterable[str]) -> Iterator[dict[str, Held]]:
     """Open each name below `workspace` and keep it open.
 
     Raises:
-        BoundaryError: naming the path that does not exist, or that a link stands in the way of.
+        InputError: naming the path that does not exist.
+        BoundaryError: naming the path that a link stands in the way of.
     """
     with ExitStack() as stack:
         top = stack.enter_context(opened(os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)))
@@ -64,10 +65,19 @@ def hold_file(path: Path, place: str | None = None) -> Iterator[Held]:
 def _held(workspace: Path, top: int, name: str) -> Iterator[Held]:
     try:
         descriptor = kernel.open_beneath(top, name)
+    except FileNotFoundError:
+        raise InputError(f"'{name}' does not exist: {_remedy(name)}") from None
     except OSError as error:
         raise BoundaryError(_problem(name, error)) from None
     with opened(descriptor):
         yield Held(workspace / name, descriptor, hidden=tuple(_unhashed(descriptor, name)))
+
+
+def _remedy(name: str) -> str:
+    if name.startswith("data/handles/"):
+        dataset = name.rpartition("/")[2]
+        return f"run `airlock add FILE --name {dataset}` or `airlock data fetch {dataset}`"
+    return "run `dvc repro`"
 
 
 def _problem(name: str, error: OSError) -> str:

@@ -36,6 +36,7 @@ def private(plant: Workspace) -> Workspace:
             "1",
             "--delta",
             "1e-5",
+            "--distinct",  # the same people but for one
         )
     return plant
 

@@ -7,6 +7,8 @@ import json
 from datetime import datetime
 from pathlib import Path
 
+from typing import Any
+
 import pytest
 
 from tests.conftest import Workspace
@@ -32,7 +34,7 @@ def test_scheduled_runs_fire_and_complete(station: Station, plant: Workspace) ->
         "flow_runs": {"state": {"type": {"not_any_": ["SCHEDULED"]}}},
     }
     fired = wait_for(
-        lambda: len(found := station.call("POST", "/flow_runs/filter", wanted)) >= 2 and found,
+        lambda: len(found := _by_the_clock(station.call("POST", "/flow_runs/filter", wanted))) >= 2 and found,
         "two scheduled runs fire",
     )
     station.call("DELETE", f"{schedules}/{made[0]['id']}")
@@ -41,7 +43,7 @@ def test_scheduled_runs_fire_and_complete(station: Station, plant: Workspace) ->
 
 
 def test_a_run_shows_boundary_budget_metrics_and_report(station: Station) -> None:
-    run = station.run("pipeline/on-demand")
+    run = station.run("pipeline/on-demand", overrides={"release.epsilon": 1.0})
     assert station.end(run)["type"] == "COMPLETED", station.words()
     shown = station.artifacts(run)
     assert set(shown) == {"boundary", "releases", "budget", "metrics", "report"}
@@ -76,7 +78,7 @@ def _time(text: str) -> datetime:
 
 @pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
 def test_the_servers_page_shows_a_run_and_what_it_made(station: Station, tmp_path: Path) -> None:
-    run = station.run("pipeline/on-demand")
+    run = station.run("pipeline/on-demand", overrides={"release.epsilon": 1.0})
     assert station.end(run)["type"] == "COMPLETED", station.words()
     shown = station.artifacts(run)
     site = station.environment["PREFECT_API_URL"].removesuffix("/api")
@@ -104,3 +106,8 @@ def test_the_servers_page_shows_a_run_and_what_it_made(station: Station, tmp_pat
             assert "Can't connect" not in seen
     finally:
         browser.close()
+
+
+def _by_the_clock(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Other tests have asked for runs of the same deployment by hand."""
+    return [run for run in runs if run["auto_scheduled"]]
