@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import airlock
 from airlock.commands.export import command
 from airlock.errors import InputError
+from airlock.models.features.features import feature_map
 from airlock.models.features.projection import Centre, Whiten
 from airlock.models.features.tables import bias
 from airlock.models.model import Model
@@ -44,7 +45,8 @@ app.command()(command)
 def make_model(folder: Path, schema: dict[str, Any] | None = None, features: str = "tabular-2") -> Model:
     """A model with every kind of step and a hidden layer, whose weights come from a seed."""
     found = Schema.model_validate(schema or SCHEMA)
-    generator, (width,) = np.random.default_rng(3), encoded_shape(found)
+    generator, shape = np.random.default_rng(3), encoded_shape(found)
+    width = feature_map(features, "tabular", shape).width
     steps = [
         Centre(generator.integers(-3000, 3000, width), bias(width), generator.integers(1, 512, width + 1)),
         Whiten(generator.integers(-(2**20), 2**20, (width + 1, width + 1))),
@@ -54,7 +56,7 @@ def make_model(folder: Path, schema: dict[str, Any] | None = None, features: str
         (generator.normal(size=(5, 3)), np.zeros(3)),
     ]
     document = {"schema": found.model_dump(mode="json"), "release": "0" * 64, "mechanism": "coefficients"}
-    made = Model(features, "tabular", (width,), found.label.classes, steps, layers, document)
+    made = Model(features, "tabular", shape, found.label.classes, steps, layers, document)
     save_model(made, folder)
     return made
 
@@ -176,7 +178,7 @@ def test_a_card_says_what_is_known_and_what_is_not(model: Model, tmp_path: Path)
 
 
 def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    make_model(tmp_path / "model", features="tabular-1")
+    make_model(tmp_path / "model", features="cosine-64-1")
     for forms, line in [(("--torch",), "use --sklearn"), ((), "say in which form")]:
         with pytest.raises(InputError, match=line):
             export(tmp_path, *forms)

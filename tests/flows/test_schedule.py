@@ -6,7 +6,6 @@ import importlib
 import json
 from datetime import datetime
 from pathlib import Path
-
 from typing import Any
 
 import pytest
