@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from typer.testing import CliRunner
 import airlock
 from airlock.commands.export import command
 from airlock.errors import InputError
-from airlock.models.features.features import feature_map
 from airlock.models.features.projection import Centre, Whiten
 from airlock.models.features.tables import bias
 from airlock.models.model import Model
@@ -42,11 +42,10 @@ app = typer.Typer()
 app.command()(command)
 
 
-def make_model(folder: Path, schema: dict[str, Any] | None = None, features: str = "tabular-2") -> Model:
+def make_model(folder: Path, schema: dict[str, Any] | None = None) -> Model:
     """A model with every kind of step and a hidden layer, whose weights come from a seed."""
     found = Schema.model_validate(schema or SCHEMA)
-    generator, shape = np.random.default_rng(3), encoded_shape(found)
-    width = feature_map(features, "tabular", shape).width
+    generator, (width,) = np.random.default_rng(3), encoded_shape(found)
     steps = [
         Centre(generator.integers(-3000, 3000, width), bias(width), generator.integers(1, 512, width + 1)),
         Whiten(generator.integers(-(2**20), 2**20, (width + 1, width + 1))),
@@ -56,7 +55,7 @@ def make_model(folder: Path, schema: dict[str, Any] | None = None, features: str
         (generator.normal(size=(5, 3)), np.zeros(3)),
     ]
     document = {"schema": found.model_dump(mode="json"), "release": "0" * 64, "mechanism": "coefficients"}
-    made = Model(features, "tabular", shape, found.label.classes, steps, layers, document)
+    made = Model("tabular-2", "tabular", (width,), found.label.classes, steps, layers, document)
     save_model(made, folder)
     return made
 
@@ -178,7 +177,9 @@ def test_a_card_says_what_is_known_and_what_is_not(model: Model, tmp_path: Path)
 
 
 def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    make_model(tmp_path / "model", features="cosine-64-1")
+    made = make_model(tmp_path / "model")
+    head = [(np.zeros((64, 3)), np.zeros(3))]
+    save_model(replace(made, features="cosine-64-1", steps=[], layers=head), tmp_path / "model")
     for forms, line in [(("--torch",), "use --sklearn"), ((), "say in which form")]:
         with pytest.raises(InputError, match=line):
             export(tmp_path, *forms)
