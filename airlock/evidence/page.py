@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from airlock.evidence.audit import Row
-from airlock.evidence.passages import answer
+from airlock.evidence.edges import answer
 from airlock.evidence.picture import picture
 from airlock.evidence.zones import Graph
 

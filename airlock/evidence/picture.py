@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from airlock.evidence.passages import RECORDS_NODE, ROOMS, Edge, describe, edges, room_of, rooms
+from airlock.evidence.edges import RECORDS_NODE, ROOMS, Edge, describe, edges, room_of, rooms
 from airlock.evidence.zones import Graph, Stage
 
 Place = tuple[float, float]

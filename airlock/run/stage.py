@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from airlock.errors import BoundaryError
 from airlock.evidence import receipts, zones
+from airlock.evidence.receipt_body import describe
 from airlock.evidence.revisions import Workspace, load_graph, pipelines
-from airlock.evidence.testimony import describe
 from airlock.inside.sealed import seal_contexts
 from airlock.ledger import Ledger
 from airlock.owner import registry

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from airlock.evidence.passages import RECORDS_NODE, answer, describe, edges, rooms
+from airlock.evidence.edges import RECORDS_NODE, answer, describe, edges, rooms
 from airlock.evidence.picture import mermaid, picture
 from airlock.evidence.revisions import load_graph
 from airlock.evidence.zones import Graph, parse

@@ -1,6 +1,6 @@
 """What passes between the stages, and between which rooms: the facts behind the boundary picture.
 
-`boundary.graph` draws them.
+`evidence.picture` draws them.
 """
 
 from __future__ import annotations
