@@ -70,9 +70,10 @@ def pipeline(overrides: dict[str, Any] | None = None, push: bool = False) -> Non
         try:
             with parameters.written(workspace, changes, new):
                 cross(workspace)
+            if push:
+                exchange(workspace, "push", get_run_logger().info)
+            learn(workspace)
         finally:
+            # At the end, however it came: in between, what was trained belongs to the release before.
             show_boundary(workspace)
-        if push:
-            exchange(workspace, "push", get_run_logger().info)
-        learn(workspace)
         show_results(workspace)
