@@ -124,7 +124,8 @@ def commands(workspace: Workspace) -> list[tuple[str, ...]]:
         ("airlock", "attack", "--trials", "200"),
         ("airlock", "bundle", "--output", str(workspace.home / "made.zip")),
         ("airlock", "verify", str(workspace.home / "made.zip")),
-        ("dvc", "repro", "-f", "train"),
+        ("dvc", "repro", "-f"),
+        ("dvc", "repro", "owner/dvc.yaml"),
     ]
 
 
