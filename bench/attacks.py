@@ -22,14 +22,14 @@ from typing import Any
 from airlock.attack import attack, end_to_end, neighbours
 from airlock.commands.attack import _add
 from airlock.params import Params
-from stages import stand_ins
+from stages import attack_data
 from stages.attack import target_of
 
 RESULTS = Path(__file__).parent / "results/attacks.json"
 EPSILONS = (0.5, 1.0, 3.0)
 # Every mechanism with a finite proof, the two other releases, and the options under which a mechanism has
 # one.
-SOUND: dict[str, dict[str, Any]] = {
+SOUND_MECHANISMS: dict[str, dict[str, Any]] = {
     "coefficients": {},
     "coefficients-iterated": {},
     "relevance": {},
@@ -46,19 +46,19 @@ SOUND: dict[str, dict[str, Any]] = {
 }
 # What is learned is not counted: with slow releases, less is learned.
 EFFORT = end_to_end.Effort(spread=20, direction=2, choice=15)
-SLOW = ("patch-moments",)
+SLOW_MECHANISMS = ("patch-moments",)
 CONFIDENCE = 0.95
 
 
 def measure(name: str, epsilon: float, seconds: float) -> dict[str, Any]:
     """One cell, in the form that `airlock attack --save` writes."""
     what = name if name in attack.STAGES else "release"
-    release: dict[str, Any] = {"epsilon": epsilon, "options": SOUND[name]}
+    release: dict[str, Any] = {"epsilon": epsilon, "options": SOUND_MECHANISMS[name]}
     release |= {"mechanism": name} if what == "release" else {}
     params = Params.model_validate({"release": release, "evaluate": {"epsilon": epsilon}})
-    asked, facts = stand_ins.of(what, params)
+    asked, facts = attack_data.of(what, params)
     # Slow releases are run less often: for learning too.
-    pairs = list(neighbours.pairs(facts, "zero-out"))[:: 12 if name in SLOW else 3]
+    pairs = list(neighbours.pairs(facts, "zero-out"))[:: 12 if name in SLOW_MECHANISMS else 3]
     target = target_of(what, asked, seed=0, facts=facts, pairs=pairs, effort=EFFORT)
     how: dict[str, Any] = {"seed": 0, "sampler": "numpy", "tick": lambda done, total: None}
     start = time.process_time()
@@ -71,7 +71,7 @@ def measure(name: str, epsilon: float, seconds: float) -> dict[str, Any]:
         "mechanism": name,
         "epsilon": epsilon,
         "neighbours": "zero-out",
-        "options": SOUND[name],
+        "options": SOUND_MECHANISMS[name],
         "noise_factor": 1.0,
         "findings": [found.to_json()],
     }
@@ -95,7 +95,7 @@ def table() -> str:
         "| release | epsilon | proven | reached / proven | attacked / proven | runs a side |",
         "|---|---|---|---|---|---|",
     ]
-    for name in SOUND:
+    for name in SOUND_MECHANISMS:
         for epsilon in EPSILONS:
             if cell := found.get((name, epsilon)):
                 best, proven = max(cell["epsilon"], cell["by_law"] or 0.0), cell["proven"]
@@ -110,7 +110,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", choices=SOUND, help="one mechanism")
+    parser.add_argument("--only", choices=SOUND_MECHANISMS, help="one mechanism")
     parser.add_argument("--again", action="store_true", help="measure what is known once more")
     parser.add_argument(
         "--seconds", type=float, default=30.0, help="of one core, for the counted runs of a cell"
@@ -120,7 +120,7 @@ def main() -> None:
     if wanted.table:
         print(table())
         return
-    for name in [wanted.only] if wanted.only else SOUND:
+    for name in [wanted.only] if wanted.only else SOUND_MECHANISMS:
         for epsilon in EPSILONS:
             if wanted.again or (name, epsilon) not in known():
                 cell = measure(name, epsilon, wanted.seconds)

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from airlock.compare.comparison import Row, load
+from airlock.compare.comparison import ComparisonRow, load
 from airlock.compare.papers import canvas, keep
 from airlock.evidence.picture import picture
 from airlock.evidence.revisions import load_graph
@@ -36,7 +36,7 @@ PAPERS = {
 }
 PAGE = Path("data/report/report.html")
 SIZE = "1200,1180"
-QUIET = (
+QUIET_OPTIONS = (
     "headless",
     "disable-gpu",
     "disable-quic",
@@ -78,7 +78,7 @@ def draw_accuracy() -> Path:
     return target
 
 
-def reported(rows: list[Row], mechanism: str) -> list[tuple[float, float]]:
+def reported(rows: list[ComparisonRow], mechanism: str) -> list[tuple[float, float]]:
     """(claimed epsilon, accuracy) as the mechanism's paper has them."""
     own = (row for row in rows if row.mechanism == mechanism and row.claimed and row.paper_accuracy)
     return sorted({(row.claimed or 0.0, row.paper_accuracy or 0.0) for row in own})
@@ -91,7 +91,7 @@ def photograph_report() -> Path:
         sys.exit("docs/report.png needs chromium (Debian package) and a page (dvc repro)")
     with tempfile.TemporaryDirectory() as profile:
         settings = (f"window-size={SIZE}", f"user-data-dir={profile}", f"screenshot={target}")
-        flags = [f"--{flag}" for flag in (*QUIET, "no-first-run", *settings)]
+        flags = [f"--{flag}" for flag in (*QUIET_OPTIONS, "no-first-run", *settings)]
         flags += ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses root with its sandbox on
         subprocess.run(
             [browser, *flags, PAGE.resolve().as_uri()], check=True, stderr=subprocess.DEVNULL, timeout=120

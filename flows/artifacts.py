@@ -16,7 +16,7 @@ from typing import Any
 from prefect.artifacts import create_link_artifact, create_table_artifact
 
 from airlock.errors import AirlockError
-from airlock.evidence.audit import Row, audit
+from airlock.evidence.audit import AuditRow, audit
 from airlock.inside import manifest
 from airlock.owner.home import project
 from airlock.params import load_params
@@ -24,7 +24,7 @@ from airlock.run import budget
 
 REPORT = "data/report/report.html"
 REPORT_URL = "AIRLOCK_REPORT_URL"
-PLAIN = re.compile(r"[A-Za-z0-9 _.:+-]{1,80}")
+PLAIN_TEXT = re.compile(r"[A-Za-z0-9 _.:+-]{1,80}")
 ALL_LAYERS = 5
 
 
@@ -55,7 +55,7 @@ def show_results(workspace: Path) -> None:
     )
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: AuditRow) -> dict[str, Any]:
     return {
         "stage": row.name,
         "zone": row.zone,
@@ -116,5 +116,5 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _flat(f"{name}.{key}", item)
-    elif isinstance(value, int | float) or (isinstance(value, str) and PLAIN.fullmatch(value)):
-        yield "".join(PLAIN.findall(name)), value
+    elif isinstance(value, int | float) or (isinstance(value, str) and PLAIN_TEXT.fullmatch(value)):
+        yield "".join(PLAIN_TEXT.findall(name)), value

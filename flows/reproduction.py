@@ -19,7 +19,7 @@ from airlock.run.die_with_parent import leashed
 
 Tell = Callable[[str], None]
 
-RUNNING = re.compile(r"Running stage '([^']+)'")
+RUNNING_LINE = re.compile(r"Running stage '([^']+)'")
 OWN_WORDS = re.compile(r"^airlock: (.+)$")
 
 
@@ -67,7 +67,7 @@ def _run(command: Sequence[str], workspace: Path, tell: Tell, *, confidential: b
     with os.fdopen(descriptor, "a") as record, _child(command, workspace) as child:
         for line in child.stdout or ():
             record.write(line)
-            if found := RUNNING.search(line):
+            if found := RUNNING_LINE.search(line):
                 stage, words = found[1], ""
                 tell(f"stage {stage}")
             elif found := OWN_WORDS.match(line):

@@ -41,12 +41,16 @@ def main() -> None:
         with suppress(BlockingIOError), overrides.turn(workspace, wait=False):
             pass  # what a killed run left in params.yaml is put back
         print("Starting the Prefect server (about ten seconds) ...", flush=True)
-        kept = [Kept("server", lambda: server.start(environment, cwd=workspace, log=home / "server.log"))]
+        kept = [
+            RestartedProcess(
+                "server", lambda: server.start(environment, cwd=workspace, log=home / "server.log")
+            )
+        ]
         stack.callback(kept[0].stop)
         kept[0].start()
         _set_up(environment)
         for pool in POOLS:
-            kept.append(Kept(f"worker {pool}", _worker(pool, environment, workspace, home)))
+            kept.append(RestartedProcess(f"worker {pool}", _worker(pool, environment, workspace, home)))
             stack.callback(kept[-1].stop)
             kept[-1].start()
         _tell(environment, workspace, home)
@@ -56,7 +60,7 @@ def main() -> None:
         print("\nStopping ...", flush=True)
 
 
-class Kept:
+class RestartedProcess:
     """A process that is there again when it has ended, after a pause that doubles up to a minute."""
 
     def __init__(self, name: str, make: Callable[[], server.Process]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from airlock.attack import attack, canary_audit, end_to_end, laws, neighbours
-from airlock.attack.neighbours import Dataset, Pair
+from airlock.attack.neighbours import EncodedRecords, Pair
 from airlock.attack.targets import Target
 from airlock.inside import manifest
 from airlock.inside.room import Room
@@ -20,9 +20,9 @@ from airlock.privacy import accounting, events
 from airlock.privacy.plan import Facts, Plan
 from airlock.records.schema import load_schema
 from airlock.storage import load_tensors
-from stages import stand_ins
+from stages import attack_data
+from stages.attack_runs import Rehearsal
 from stages.mechanisms import mechanism
-from stages.rehearsal import Rehearsal
 
 Tick = Callable[[int, int], None]
 
@@ -85,17 +85,17 @@ def target_of(
         what: "relevance", "evaluation" or "release" (with the relevance that it builds on, where that is on).
         params: as the pipeline has them.
         seed: of the records and the noise.
-        facts: of given records; by default a stand-in for each mechanism (stages/stand_ins.py).
+        facts: of given records; by default a stand-in for each mechanism (stages/attack_data.py).
         pairs: neighbours to attack; by default they are searched for.
         effort: how many runs are spent on learning.
         tick: told how far the search is.
     """
-    params, about = stand_ins.of(what, params) if facts is None else (params, facts)
+    params, about = attack_data.of(what, params) if facts is None else (params, facts)
     with_relevance = what == "release" and params.relevance.mode != "off"
     outs = tuple(f"data/released/{out}" for out in (["relevance", what] if with_relevance else [what]))
     folder = Path(tempfile.mkdtemp(prefix="attack-"))
     rehearsal = Rehearsal(
-        outs, params, about, folder, stand_ins.model(about) if what == "evaluation" else None
+        outs, params, about, folder, attack_data.model(about) if what == "evaluation" else None
     )
     plans = rehearsal.plans()
     hints: list[Any] = getattr(mechanism(params.release.mechanism), "neighbours", lambda facts: [])(about)
@@ -141,7 +141,7 @@ def _given(params: Params, schema_path: Path, file: Path) -> tuple[Facts, Pair]:
         "",
         features=schema.features,
     )
-    present = Dataset(x, y.astype(np.int32))
+    present = EncodedRecords(x, y.astype(np.int32))
     absent = present.with_record(len(y) - 1, x[-1], -1)
     return facts, Pair("given records, the last one present or null", present, absent)
 

@@ -120,10 +120,10 @@ class Mechanism(Protocol):
         @makes
         def make(given: Given) -> Released:
             priced = price(queries(given.params, given.facts), given.params.release)
-            teller = Teller(priced, key=given.key, release_id=given.release_id)
+            noisy_sums = NoisySums(priced, key=given.key, release_id=given.release_id)
             rows = feature_map("tabular-2", given.facts.kind, given.facts.shape)
             exact = Records(given.reader, rows, given.facts.shape).ask(Wanted({"total": "sum"}))
-            return {"total": teller.tell("total", exact["total"])}, {"sums": teller.details()}
+            return {"total": noisy_sums.add_noise("total", exact["total"])}, {"sums": noisy_sums.details()}
 
     `plan` runs without any record and is what the ledger charges; `make` must read as often as was priced.
     What a record contributes depends on that record alone, a null record contributes nothing, and a mechanism

@@ -28,7 +28,7 @@ from airlock.privacy.plan import Facts
 OWN_DRAWS = 64
 STAGES = ("relevance", "evaluation")
 """Releases besides the mechanism's own, which may be named in its place."""
-LIKE = {
+FACTS_LIKE = {
     name: Facts(name, True, "image", records, 0, shape, tuple("0123456789"), schema="", fingerprint="")
     for name, records, shape in (
         ("mnist", 60_000, (28, 28, 1)),
@@ -39,7 +39,7 @@ LIKE = {
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Conclusion:
     """One target, attacked."""
 
     target: Target
@@ -104,9 +104,9 @@ def facts_of(workspace: Path, like: str) -> Facts:
     sealed).
     """
     path = workspace / "data/sealed/meta.json"
-    _one_of("--like", like, ("auto", "sealed", *LIKE))
-    if like in LIKE or (like == "auto" and not path.exists()):
-        return LIKE.get(like, LIKE["mnist"])
+    _one_of("--like", like, ("auto", "sealed", *FACTS_LIKE))
+    if like in FACTS_LIKE or (like == "auto" and not path.exists()):
+        return FACTS_LIKE.get(like, FACTS_LIKE["mnist"])
     from airlock.inside.sealed import facts_of as read
 
     try:
@@ -165,13 +165,13 @@ def attack(
     seed: int,
     sampler: str,
     tick: Callable[[int, int], None],
-) -> Verdict:
+) -> Conclusion:
     """Attack one target: a release by right guesses, a law, of which millions of draws are cheap, by rare
     events.
     """
     drawn = sampler_of(sampler, target, seed)
     how = targets.distinguish if target.law.kind == "attack" else targets.measure
-    return Verdict(
+    return Conclusion(
         target,
         how(target.law, drawn, trials=trials, delta=target.delta, confidence=confidence, tick=tick),
     )

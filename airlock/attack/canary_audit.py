@@ -23,7 +23,7 @@ from airlock.privacy.plan import Facts, Plan
 
 SIZE, CLASSES = 256, 2
 # Fixed before any score is seen: this part of the canaries is guessed, half of it in and half out.
-GUESSED = 0.5
+GUESSED_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def run(
 
 def _row(name: str, plan: Plan, planted: Canaries, scores: Any, confidence: float) -> dict[str, Any]:
     """What one way to score the canaries says, beside what is claimed and proven."""
-    guesses, delta = int(GUESSED * len(planted.labels)), plan.proven.delta
+    guesses, delta = int(GUESSED_SHARE * len(planted.labels)), plan.proven.delta
     found = statistics.audit(scores, planted.present, guesses=guesses, delta=delta, confidence=confidence)
     proven, claimed = plan.proven.epsilon, plan.claimed.epsilon if plan.claimed else None
     by_law = families.of_mu(found.shift, delta) if _is_gaussian(plan) else None

@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airlock.attack import neighbours, replay
-from airlock.attack.neighbours import Dataset, Pair
+from airlock.attack.neighbours import EncodedRecords, Pair
 from airlock.attack.samplers import Sampler
 from airlock.attack.targets import Family, Law, Scores
 from airlock.privacy import noise
 
 Numbers = NDArray[np.float64]
-Release = Callable[[Dataset, bytes], dict[str, Any] | None]
+Release = Callable[[EncodedRecords, bytes], dict[str, Any] | None]
 """(records, noise key) -> everything that is released, by name; None where the release failed, which is seen
 from outside too.
 """
@@ -40,7 +40,7 @@ FLOOR = 1e-9
 # A later sum may depend on earlier noise: so many histories are looked at.
 HISTORIES = 3
 # So many standard errors of a separation are put down to luck.
-LUCK = 3.0
+CHANCE_MARGIN = 3.0
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,10 @@ class Laboratory:
         key = self._key("reach")
         with replay.writing(replay.Transcript()) as own:
             self._release(pair.present, key)
-        with replay.writing(replay.Transcript(script=own.told)) as other:
+        with replay.writing(replay.Transcript(script=own.answers)) as other:
             self._release(pair.absent, key)
-        self._gaussian = all("gaussian" in told.form for told in own.told)
-        return replay.distance(own.told, other.told)
+        self._gaussian = all("gaussian" in answer.form for answer in own.answers)
+        return replay.distance(own.answers, other.answers)
 
     def shift(self, pair: Pair) -> float | None:
         """The least reach of a few runs; None where it does not say everything: noise of another form, or
@@ -118,11 +118,11 @@ class Laboratory:
                 raise ValueError("the first run of the release failed: there is nothing to compare with")
             return np.concatenate([np.zeros(sum(self._layout.values()) + len(self._layout)), [1.0, 0.0]])
         likelier = 0.0
-        if own.told and ratio:
-            with replay.writing(replay.Transcript(script=own.told)) as other:
+        if own.answers and ratio:
+            with replay.writing(replay.Transcript(script=own.answers)) as other:
                 self._release(pair.side(not present), key)
-            both = (own.told, other.told) if present else (other.told, own.told)
-            likelier = replay.log_ratio(*both) if len(own.told) == len(other.told) else 0.0
+            both = (own.answers, other.answers) if present else (other.answers, own.answers)
+            likelier = replay.log_ratio(*both) if len(own.answers) == len(other.answers) else 0.0
         flat = {name: np.asarray(released[name], np.float64).ravel() for name in sorted(released)}
         self._layout = self._layout or {name: part.size for name, part in flat.items()}
         if self._layout != {name: part.size for name, part in flat.items()}:
@@ -233,7 +233,7 @@ def _direction(laboratory: Laboratory, pair: Pair, effort: Effort) -> Numbers:
     best = max(found, key=lambda one: one[0])
     # The exact likelihood ratio is the best score there is if the code does what it should: another has to be
     # clearly better.
-    margin = LUCK * np.sqrt(1 / effort.choice)
+    margin = CHANCE_MARGIN * np.sqrt(1 / effort.choice)
     return best[1] if best[0] > _separation(fresh, exact) + margin else exact
 
 

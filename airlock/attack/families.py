@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Slopes at which the trade-off curve is bounded: any set of them is valid, more of them are tighter.
 SLOPES = np.concatenate([[0.0], np.geomspace(0.01, 12.0, 48)])
 TOLERANCE = 1.01
-LARGEST = 2.0**7
+LARGEST_FACTOR = 2.0**7
 
 
 def of_shift(present: float, absent: float, delta: float) -> float:
@@ -59,11 +59,11 @@ def _refuted(event: DpEvent, neighbours: Neighbours, present: float, absent: flo
     if present <= absent:
         return 0.0
     low, high = 1.0, 1.0
-    while explains(high) and high < LARGEST:
+    while explains(high) and high < LARGEST_FACTOR:
         low, high = high, 2 * high
     if explains(high):
         return 0.0
-    while not explains(low) and low > 1 / LARGEST:
+    while not explains(low) and low > 1 / LARGEST_FACTOR:
         low, high = low / 2, low
     while high > TOLERANCE * low:
         middle = math.sqrt(low * high)

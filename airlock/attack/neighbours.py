@@ -23,7 +23,7 @@ PLACE = 1
 
 
 @dataclass(frozen=True)
-class Dataset:
+class EncodedRecords:
     """Encoded records; the label -1 marks a null record, whose values are 0."""
 
     x: Records
@@ -33,11 +33,11 @@ class Dataset:
     def valid(self) -> NDArray[np.uint8]:
         return (self.y >= 0).astype(np.uint8)
 
-    def with_record(self, place: int, record: Records, label: int) -> Dataset:
+    def with_record(self, place: int, record: Records, label: int) -> EncodedRecords:
         """The same with another record at `place`."""
         x, y = self.x.copy(), self.y.copy()
         x[place], y[place] = (record if label >= 0 else 0), label
-        return Dataset(x, y)
+        return EncodedRecords(x, y)
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Pair:
     """Two neighbouring data sets."""
 
     name: str
-    present: Dataset
-    absent: Dataset
+    present: EncodedRecords
+    absent: EncodedRecords
 
-    def side(self, present: bool) -> Dataset:
+    def side(self, present: bool) -> EncodedRecords:
         """One of the two."""
         return self.present if present else self.absent
 
@@ -91,16 +91,16 @@ def extreme_records(facts: Facts, seed: int) -> list[tuple[str, Records]]:
     return [(name, as_encoded(record, facts)) for name, record in corners.items()]
 
 
-def surroundings(facts: Facts, around: str, record: Records, label: int, seed: int) -> Dataset:
+def surroundings(facts: Facts, around: str, record: Records, label: int, seed: int) -> EncodedRecords:
     """What stands around the target. Among copies of itself, what leaks into the rows of others adds up."""
     if around == "copies of itself":
-        return Dataset(np.stack([record] * facts.n), np.full(facts.n, label, np.int32))
+        return EncodedRecords(np.stack([record] * facts.n), np.full(facts.n, label, np.int32))
     random = np.random.default_rng(seed + 1)
     corners = random.integers(0, 2, (facts.n, *facts.shape)).astype(np.float64)
     if around == "null records":
-        return Dataset(as_encoded(np.zeros_like(corners), facts), np.full(facts.n, -1, np.int32))
+        return EncodedRecords(as_encoded(np.zeros_like(corners), facts), np.full(facts.n, -1, np.int32))
     labels = random.integers(0, len(facts.labels), facts.n).astype(np.int32)
-    return Dataset(as_encoded(corners, facts), labels)
+    return EncodedRecords(as_encoded(corners, facts), labels)
 
 
 def as_encoded(values: NDArray[np.float64], facts: Facts) -> Records:

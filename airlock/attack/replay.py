@@ -24,7 +24,7 @@ FORMS = ("gaussian", "laplace", "symmetric_gaussian")
 
 
 @dataclass(frozen=True)
-class Told:
+class NoisyAnswer:
     """One noisy sum: what it was exactly, what came out, and by what noise."""
 
     exact: Integers
@@ -40,19 +40,19 @@ class Transcript:
     With a `script`, noise is such that those of the script come out again.
     """
 
-    told: list[Told] = field(default_factory=list)
-    script: list[Told] | None = None
+    answers: list[NoisyAnswer] = field(default_factory=list)
+    script: list[NoisyAnswer] | None = None
 
     def next_noise(self, exact: Integers, scale: float, form: str, drawn: Any) -> Integers:
         """The noise of the next sum, drawn or as the script wants it."""
-        place = len(self.told)
+        place = len(self.answers)
         if self.script is None:
             noisy = exact + drawn()
         elif place < len(self.script) and self.script[place].noisy.shape == exact.shape:
             noisy = self.script[place].noisy
         else:
             raise ValueError("the neighbouring data set asks for other sums: their number is no secret")
-        self.told.append(Told(exact.copy(), noisy, scale, form))
+        self.answers.append(NoisyAnswer(exact.copy(), noisy, scale, form))
         added: Integers = noisy - exact
         return added
 
@@ -93,14 +93,14 @@ def writing(transcript: Transcript) -> Iterator[Transcript]:
             setattr(noise, name, function)
 
 
-def log_ratio(present: list[Told], absent: list[Told]) -> float:
+def log_ratio(present: list[NoisyAnswer], absent: list[NoisyAnswer]) -> float:
     """Log likelihood of the noisy sums with the record, less without it; 0 for sums that both data sets have
     alike.
     """
     return float(sum(_loss(one) - _loss(other) for other, one in zip(present, absent, strict=True)))
 
 
-def distance(present: list[Told], absent: list[Told]) -> float:
+def distance(present: list[NoisyAnswer], absent: list[NoisyAnswer]) -> float:
     """How far apart two transcripts' exact sums are, in units of their noise: mu, where all noise is
     Gaussian.
     """
@@ -112,10 +112,10 @@ def distance(present: list[Told], absent: list[Told]) -> float:
     )
 
 
-def _loss(told: Told) -> float:
+def _loss(answer: NoisyAnswer) -> float:
     """Minus the log density of the noise, but for a constant."""
-    size = np.abs((told.noisy - told.exact).astype(np.float64)) / told.scale
-    if told.form == "laplace":
+    size = np.abs((answer.noisy - answer.exact).astype(np.float64)) / answer.scale
+    if answer.form == "laplace":
         return float(size.sum())
     # A symmetric matrix has its off-diagonal noise once and with half the variance: the sum over all entries
     # is the same.

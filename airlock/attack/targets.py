@@ -37,7 +37,7 @@ CANDIDATES = 256
 CHUNK = 2**17
 # Thresholds are chosen by what their bound would be at this confidence: a stricter one than is asked for, or
 # else the choice would go to the luckiest count in the far tail.
-CHOOSING = 0.9999
+CHOOSING_CONFIDENCE = 0.9999
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def measure(
     counted = [
         _play(law, sampler, trials, present, tick, 2 + part) for part, present in enumerate((True, False))
     ]
-    strict = max(CHOOSING, confidence)
+    strict = max(CHOOSING_CONFIDENCE, confidence)
     sign, threshold = _choose(
         chosen, lambda hits, alarms: lower_bound(hits, alarms, trials, delta=delta, confidence=strict)
     )
@@ -327,7 +327,7 @@ def _by_law(
     family: Family, chosen: list[Scores], counted: list[Scores], trials: int, delta: float, confidence: float
 ) -> float:
     """The family's bound at the point where a Gaussian of these scores would be told apart best."""
-    strict = max(CHOOSING, confidence)
+    strict = max(CHOOSING_CONFIDENCE, confidence)
     sign, threshold = _choose(
         chosen, lambda hits, alarms: shift_bound(hits, alarms, trials, confidence=strict)
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 
-from airlock.bundle import ATTESTATIONS, CRATE, attestations, books
+from airlock.bundle import ATTESTATIONS, CRATE, attestations, ledgers
 from airlock.bundle.contents import Contents
 from airlock.evidence import checker, reader
 from airlock.evidence.receipts import Receipt
@@ -21,7 +21,7 @@ Check = Callable[[Contents], Iterable[str]]
 
 
 def boundary(contents: Contents) -> Iterator[str]:
-    """The audit of the bundled books and bytes, and what no open stage may have had."""
+    """The audit of the bundled ledgers and bytes, and what no open stage may have had."""
     for path in contents.tree.files(""):
         if path.endswith((".yaml", ".yml", ".lock")):
             reader.check_text(contents.tree.text(path) or "", path)
@@ -102,8 +102,8 @@ CHECKS: dict[str, tuple[Check, str]] = {
     ),
     "outs": (complete, "all that was made is here, and nothing else: each out has a signed receipt"),
     "releases": (releases, "release.json and its files are what the runner signed"),
-    "ledger": (books.ledger_problems, "the chain is whole up to a signed head and within its caps"),
-    "guarantees": (books.guarantee_problems, "every epsilon follows from its events"),
+    "ledger": (ledgers.ledger_problems, "the chain is whole up to a signed head and within its caps"),
+    "guarantees": (ledgers.guarantee_problems, "every epsilon follows from its events"),
     "attestations": (attested, "in-toto, one a stage, signed by the owner"),
     "crate": (crate, "the RO-Crate describes what is here"),
 }

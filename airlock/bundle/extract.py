@@ -24,23 +24,23 @@ class HiddenEntry(Entry):
     whose.
 
     Attributes:
-        told: its commitment to a population (`ledger.commitments`); None for entries of an older Airlock,
+        stated: its commitment to a population (`ledger.commitments`); None for entries of an older Airlock,
             whose hash is taken as it stands and of which nobody can tell whose they are.
         rest: hash of what it says.
     """
 
-    told: str | None = None
+    stated: str | None = None
     rest: str = ""
 
     @property
     def commitment(self) -> str | None:
-        return self.told
+        return self.stated
 
     def body(self) -> str:
         return self.rest
 
     def digest(self) -> str:
-        return self.hash if self.told is None else super().digest()
+        return self.hash if self.stated is None else super().digest()
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def write(extract: Extract, path: Path) -> None:
 def _to_json(entry: Entry) -> dict[str, Any]:
     if isinstance(entry, HiddenEntry):
         shown = {"sequence": entry.sequence, "hidden": True, "previous": entry.previous, "hash": entry.hash}
-        return shown if entry.told is None else {**shown, "commitment": entry.told, "body": entry.rest}
+        return shown if entry.stated is None else {**shown, "commitment": entry.stated, "body": entry.rest}
     return asdict(entry)
 
 

@@ -53,13 +53,13 @@ def read(root: Path) -> dict[str, Any]:
 
 def owner_problem(root: Path, key: str) -> str:
     """Why `key` is not the one that the receipts below `root` name as the owner's, or nothing."""
-    pinned = root / receipts.PINNED
+    pinned = root / receipts.OWNER_KEY
     if not pinned.exists():
-        return f"{receipts.PINNED} is missing: nothing says whose receipts these are"
+        return f"{receipts.OWNER_KEY} is missing: nothing says whose receipts these are"
     return (
         ""
         if pinned.read_text().split()[:1] == [key]
-        else f"{INDEX} is not signed by the owner's key, the first in {receipts.PINNED}"
+        else f"{INDEX} is not signed by the owner's key, the first in {receipts.OWNER_KEY}"
     )
 
 

@@ -23,13 +23,13 @@ from airlock.evidence.revisions import Commit, Tree, graph_of, pipelines
 from airlock.owner.home import Project, project
 from airlock.owner.keys import Keyring
 from airlock.run import reconcile
-from airlock.run.code import ENTRY, INSIDE, MODULES
+from airlock.run.code import ENTRY, INSIDE_FILES, MODULES
 from airlock.run.reconcile import open_ledger
 
 # Code, parameters, environment lock, licence, and what is known to be wrong with the papers.
-TRACKED = (
+TRACKED_PATTERNS = (
     "stages/*",
-    *(f"airlock/{name}" if name.endswith(".py") else f"airlock/{name}/*" for name in INSIDE),
+    *(f"airlock/{name}" if name.endswith(".py") else f"airlock/{name}/*" for name in INSIDE_FILES),
     "params.yaml",
     "data/project.json",
     "pyproject.toml",
@@ -41,7 +41,7 @@ TRACKED = (
     "docs/mechanism.md",
     "docs/privacy.md",
     "docs/submissions.md",
-    receipts.PINNED,
+    receipts.OWNER_KEY,
     receipts.POLICY,
 )
 
@@ -137,7 +137,7 @@ def _lay_out(workspace: Path, tree: Tree, root: Path) -> None:
 
 def _tracked(tree: Tree) -> Iterator[str]:
     files = tree.files("")
-    yield from (path for path in files if any(fnmatch.fnmatch(path, pattern) for pattern in TRACKED))
+    yield from (path for path in files if any(fnmatch.fnmatch(path, pattern) for pattern in TRACKED_PATTERNS))
     for path in pipelines(tree):
         yield path
         yield from [lock for lock in (path.removesuffix("yaml") + "lock",) if lock in files]

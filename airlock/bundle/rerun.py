@@ -28,16 +28,16 @@ from airlock.ledger.totals import spent
 from airlock.owner.checks import budget_of
 from airlock.owner.home import Project
 from airlock.params import BoundaryParams
-from airlock.run.code import INSIDE, MODULES, STAGES, TOOL, Code
+from airlock.run.code import INSIDE_FILES, MODULES, STAGES, TOOL, Code
 from airlock.run.machine import platform_facts
 from airlock.run.recompute import recompute
 from airlock.run.stage import make_again, request
 
-IDENTICAL, CLOSE, DIFFERENT = "bit-identical", "within tolerance", "different"
+BIT_IDENTICAL, WITHIN_TOLERANCE, DIFFERENT = "bit-identical", "within tolerance", "different"
 # Bundles made before `airlock` and `stages` were two packages.
 FIRST_ENTRY = "stages.boundary.enter"
 FIRST_MODULES = {**MODULES, "release": "stages.release.release", "report": "stages.open.report"}
-NOTHING = "it released nothing"
+NOTHING_RELEASED = "it released nothing"
 PAGE = "identical but for budget and boundary of its time"
 FIGURES = "identical but for figures, and for budget and boundary of its time"
 WALL = BoundaryParams(enforcement="auto")
@@ -67,7 +67,7 @@ class Agreement:
     @property
     def problem(self) -> str:
         """Why this is not agreement, or nothing."""
-        if self.verdict == DIFFERENT or (self.alike and self.verdict == CLOSE):
+        if self.verdict == DIFFERENT or (self.alike and self.verdict == WITHIN_TOLERANCE):
             machine = "the same kind of machine" if self.alike else "another kind of machine"
             return f"stage '{self.stage}' run again on {machine} made another '{self.out}' ({self.verdict})"
         return ""
@@ -102,7 +102,7 @@ def use_own_code(contents: Contents, workspace: Path) -> None:
         shutil.rmtree(contents.root / name, ignore_errors=True)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(workspace / STAGES, contents.root / STAGES, ignore=ignored)
-    for name in INSIDE:
+    for name in INSIDE_FILES:
         source, target = TOOL / name, contents.root / TOOL.name / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(source, target, ignore=ignored) if source.is_dir() else shutil.copyfile(
@@ -119,7 +119,7 @@ def rerun(contents: Contents, code: Code, aside: Path) -> Iterator[Agreement]:
         aside: an empty folder for the bundled outs, and for a home of its own.
     """
     judged = private_evaluation(contents.root)
-    told = page_facts(audit_tree(contents.tree).stages, contents.graph, _budget(contents), judged)
+    page = page_facts(audit_tree(contents.tree).stages, contents.graph, _budget(contents), judged)
     home = Project("verify", aside / "home")
     home.folder.mkdir(mode=0o700, parents=True)
     chosen = contents.stages("open")
@@ -131,7 +131,7 @@ def rerun(contents: Contents, code: Code, aside: Path) -> Iterator[Agreement]:
     for stage in chosen:
         with _threads(platforms[stage.name]):
             asked = request(stage.name, workspace=contents.root, home=home, code=code, boundary=WALL)
-            make_again(asked, told if stage.name == "report" else {})
+            make_again(asked, page if stage.name == "report" else {})
             machine = _machine(platforms[stage.name], platform_facts())
         found = _compare(stage.name, stage.outs, contents.root, aside, not machine)
         yield replace(found, machine=machine)
@@ -170,7 +170,7 @@ def _threads(platform: Mapping[str, Any] | None) -> Iterator[None]:
 
 
 def _compare(name: str, outs: tuple[str, ...], made: Path, first: Path, alike: bool) -> Agreement:
-    verdict, farthest = IDENTICAL, ""
+    verdict, farthest = BIT_IDENTICAL, ""
     for out in outs:
         if comparison.identical(first / out, made / out):
             continue
@@ -178,7 +178,7 @@ def _compare(name: str, outs: tuple[str, ...], made: Path, first: Path, alike: b
             return Agreement(name, _page(first / out, made / out, alike), alike, out)
         if not comparison.close(first / out, made / out):
             return Agreement(name, DIFFERENT, alike, out)
-        verdict, farthest = CLOSE, out
+        verdict, farthest = WITHIN_TOLERANCE, out
     return Agreement(name, verdict, alike, farthest)
 
 
@@ -207,7 +207,7 @@ def remake(contents: Contents, code: Code, workspace: Path, home: Project) -> It
         ids = {out: contents.releases[out].release_id for out in stage.outs if out in contents.releases}
         found = recompute(asked, ids, lambda out, digest, signed=signed: digest == signed[out]["sha256"])  # type: ignore[misc]
         wrong = [out for out, same in found.items() if not same]
-        verdict = DIFFERENT if wrong else IDENTICAL if found else NOTHING
+        verdict = DIFFERENT if wrong else BIT_IDENTICAL if found else NOTHING_RELEASED
         yield Agreement(stage.name, verdict, True, wrong[0] if wrong else "")
 
 

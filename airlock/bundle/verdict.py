@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from airlock.bundle.books import Recomputed, Total
+from airlock.bundle.ledgers import Recomputed, Total
 from airlock.bundle.rerun import Agreement
 from airlock.bundle.results import Result
 
 
 @dataclass(frozen=True)
-class Options:
+class VerifyOptions:
     """What to check, and how far.
 
     Attributes:
@@ -30,7 +30,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Step:
+class CheckLine:
     """One row of the summary."""
 
     name: str
@@ -43,7 +43,7 @@ class Verdict:
     """Everything that was found. The bundle verifies if there is no problem."""
 
     facts: dict[str, Any] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[CheckLine] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     guarantees: list[Recomputed] = field(default_factory=list)
     agreements: list[Agreement] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Verdict:
     def note(self, name: str, words: str, problems: Iterable[str] = ()) -> None:
         """Add a step and what it found."""
         found = list(problems)
-        self.steps.append(Step(name, not found, found[0] if found else words))
+        self.steps.append(CheckLine(name, not found, found[0] if found else words))
         self.problems += found
 
     def take(self, name: str, run: Verdict) -> None:

@@ -11,23 +11,23 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from airlock.bundle import RUNS, books, check, comparison, container, index, rerun
+from airlock.bundle import RUNS, check, comparison, container, index, ledgers, rerun
 from airlock.bundle.contents import Contents
 from airlock.bundle.rerun import Agreement
 from airlock.bundle.results import recompute, result
-from airlock.bundle.verdict import Options, Verdict
+from airlock.bundle.verdict import Verdict, VerifyOptions
 from airlock.errors import AirlockError, InputError, KeysError
 from airlock.owner.home import Project, project
 from airlock.owner.keys import Keyring
 from airlock.run.code import ENTRY, MODULES
 
-__all__ = ["Options", "Verdict", "verify"]
+__all__ = ["Verdict", "VerifyOptions", "verify"]
 
 EVALUATE = "evaluate"
 Tell = Callable[[str, int, int], None]
 
 
-def verify(bundle: Path, options: Options, *, tell: Tell = lambda label, done, total: None) -> Verdict:
+def verify(bundle: Path, options: VerifyOptions, *, tell: Tell = lambda label, done, total: None) -> Verdict:
     """Check `bundle`.
 
     Raises:
@@ -48,28 +48,28 @@ def verify(bundle: Path, options: Options, *, tell: Tell = lambda label, done, t
     return verdict
 
 
-def _check_runs(runs: list[Path], verdict: Verdict, options: Options, tell: Tell) -> None:
+def _check_runs(runs: list[Path], verdict: Verdict, options: VerifyOptions, tell: Tell) -> None:
     """Each bundle of a collection, all signed by the key that signed the collection."""
     for run in runs:
         if not verdict.problems:
             verdict.take(run.stem, verify(run, replace(options, key=verdict.facts["key"]), tell=tell))
 
 
-def _check_one(contents: Contents, aside: Path, verdict: Verdict, options: Options, tell: Tell) -> None:
+def _check_one(contents: Contents, aside: Path, verdict: Verdict, options: VerifyOptions, tell: Tell) -> None:
     for done, (name, (problems, words)) in enumerate(check.CHECKS.items(), start=1):
         if not verdict.problems:
             tell(name, done, len(check.CHECKS) + 1)
             verdict.note(name, words, _collect(lambda problems=problems: problems(contents)))  # type: ignore[misc]
     if not verdict.problems:
-        verdict.guarantees = books.recompute(contents)
+        verdict.guarantees = ledgers.recompute(contents)
         verdict.results = [row for row in (result(contents, str(verdict.facts["commit"])),) if row]
-        verdict.totals = books.totals_of(contents)
+        verdict.totals = ledgers.totals_of(contents)
         verdict.hidden = sum(len(extract.hidden) for extract in contents.extracts.values())
         verdict.unknown = sum(len(extract.unknown) for extract in contents.extracts.values())
         _run_again(contents, aside, options, verdict, tell)
 
 
-def _open(bundle: Path, root: Path, verdict: Verdict, options: Options) -> Iterator[str]:
+def _open(bundle: Path, root: Path, verdict: Verdict, options: VerifyOptions) -> Iterator[str]:
     container.unpack(bundle, root)
     facts = index.read(root)
     verdict.facts = {name: value for name, value in facts.items() if name != "files"}
@@ -99,7 +99,7 @@ def _collect(problems: Callable[[], Iterable[str]], *questions: type[AirlockErro
         ]
 
 
-def _run_again(contents: Contents, aside: Path, options: Options, verdict: Verdict, tell: Tell) -> None:
+def _run_again(contents: Contents, aside: Path, options: VerifyOptions, verdict: Verdict, tell: Tell) -> None:
     code = rerun.code_of(contents, verdict.facts)
     if options.own_code:
         rerun.use_own_code(contents, options.own_code)

@@ -38,7 +38,7 @@ def command(
     from rich.console import Console
 
     from airlock.errors import InputError
-    from airlock.owner.add import Cap, add
+    from airlock.owner.add import CapRequest, add
     from airlock.owner.home import project
     from airlock.records.handles import Role
 
@@ -50,10 +50,10 @@ def command(
         )
     if (epsilon is None) != (delta is None):
         raise InputError("a cap needs both --epsilon and --delta")
-    cap = Cap(epsilon, delta) if epsilon is not None and delta is not None else None
+    cap = CapRequest(epsilon, delta) if epsilon is not None and delta is not None else None
     role: Role = "holdout" if holdout else "records"
     with Console(stderr=True).status("reading") as status:
-        told = lambda done, total: status.update(f"fetching part {min(done + 1, total)} of {total}")  # noqa: E731
+        progress = lambda done, total: status.update(f"fetching part {min(done + 1, total)} of {total}")  # noqa: E731
         done = add(
             project(Path.cwd()),
             Path.cwd(),
@@ -61,7 +61,7 @@ def command(
             name=name,
             role=role,
             cap=cap,
-            told=told,
+            progress=progress,
             distinct=distinct,
         )
     handle = done.handle

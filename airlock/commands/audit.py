@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from airlock.evidence.audit import Audit, Row
+    from airlock.evidence.audit import Audit, AuditRow
 
 
 def command(
@@ -72,15 +72,17 @@ def _draw(answer: Audit, rev: str | None, svg: Path | None) -> None:
 
 def _owner_problems(answer: Audit, key: str | None) -> list[str]:
     """Whether the owner is who the reader knows: by `--key`, or because this is the owner's own machine."""
-    from airlock.evidence.policy import PINNED
+    from airlock.evidence.policy import OWNER_KEY
     from airlock.owner import keys
     from airlock.owner.home import project
 
     place, owner = project(Path.cwd()), answer.evidence.policy.owner
     if key and key.lower() != owner:
-        return [f"{PINNED} names the owner's key {owner or '(none)'}, not {key}"]
+        return [f"{OWNER_KEY} names the owner's key {owner or '(none)'}, not {key}"]
     if owner and keys.exist(place) and keys.signer(place).public_key.hex() != owner:
-        return [f"{PINNED} names the owner's key {owner}, which is not this machine's: restore it from git"]
+        return [
+            f"{OWNER_KEY} names the owner's key {owner}, which is not this machine's: restore it from git"
+        ]
     return []
 
 
@@ -126,7 +128,7 @@ def _below(answer: Audit) -> list[str]:
     return lines + [f"Signed by {signer}: {names}" for signer, names in signers.items()]
 
 
-def _shared(rows: list[Row], fact: Callable[[Row], str]) -> dict[str, str]:
+def _shared(rows: list[AuditRow], fact: Callable[[AuditRow], str]) -> dict[str, str]:
     """Each answer with the stages that have it."""
     found: dict[str, list[str]] = {}
     for row in rows:
@@ -137,11 +139,11 @@ def _shared(rows: list[Row], fact: Callable[[Row], str]) -> dict[str, str]:
     }
 
 
-def _layers(row: Row) -> str:
+def _layers(row: AuditRow) -> str:
     return "all five" if len(row.enforcement) == 5 else ", ".join(row.enforcement) or "none"
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: AuditRow) -> list[str]:
     could = f"{'yes' if row.could_read_raw else 'no'} / {'yes' if row.could_read_sealed else 'no'}"
     when = row.when[5:16].replace("T", " ")
     return [row.name, row.zone, could, row.did_read_records, str(row.passes), when or "-"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from airlock.compare.comparison import Row
+    from airlock.compare.comparison import ComparisonRow
 
 
 def command(
@@ -53,7 +53,7 @@ def command(
         _print(rows)
 
 
-def _print(rows: list[Row]) -> None:
+def _print(rows: list[ComparisonRow]) -> None:
     """Aligned columns, never cut off: a table of fifteen columns is for a wide window or a pager."""
     from airlock.compare.comparison import HEADINGS
 

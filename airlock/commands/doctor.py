@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from airlock.wall.doctor import Examination, Finding
+    from airlock.wall.doctor import Examination, MachineFact
 
 
 def command(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
@@ -54,6 +54,6 @@ def _show(found: Examination) -> None:
     )
 
 
-def _cells(finding: Finding) -> list[str]:
+def _cells(finding: MachineFact) -> list[str]:
     colour = "green" if finding.good else "red"
     return [str(finding.name), f"[{colour}]{finding.answer}[/{colour}]", finding.remedy, finding.left_open]

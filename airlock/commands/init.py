@@ -117,8 +117,8 @@ def _draft(file: str, name: str | None, wishes: Wishes, force: bool, *, resume: 
         Console(stderr=True).status(f"reading {Path(file).name}") as status,
         at_hand(file, home.spool) as path,
     ):
-        told = lambda rows: status.update(f"reading {Path(file).name}: {rows:,} records")  # noqa: E731
-        made = draft(open_table(path, header=wishes.header is not False), name, wishes, told)
+        progress = lambda rows: status.update(f"reading {Path(file).name}: {rows:,} records")  # noqa: E731
+        made = draft(open_table(path, header=wishes.header is not False), name, wishes, progress)
     write_private(target, made.text.encode())
     _tell(home, name, made)
     typer.echo(f"A draft of the schema is in {target}\n{WHY}")
@@ -155,8 +155,8 @@ def _rows(made: Draft) -> list[Mapping[str, Any]]:
             "name": choice.name,
             "kind": choice.kind,
             "why": choice.why,
-            "missing": choice.sight.share_missing,
-            "levels": choice.sight.levels,
+            "missing": choice.profile.share_missing,
+            "levels": choice.profile.levels,
         }
         for choice in made.choices
     ]

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 PAGE, SUMMARY = "data/report/report.html", "data/report/summary.json"
-MAKE = "dvc repro report"
+MAKE_COMMAND = "dvc repro report"
 
 
 def command(
@@ -39,7 +39,7 @@ def command(
             "exists": exists,
             "up_to_date": exists and not stale,
             "stale": stale,
-            "command": MAKE,
+            "command": MAKE_COMMAND,
         }
         typer.echo(json.dumps(known | summary, indent=1))
     else:
@@ -100,7 +100,7 @@ def read_summary(workspace: Path) -> dict[str, Any]:
         summary: dict[str, Any] = json.loads((workspace / SUMMARY).read_text())
         _lines(summary)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(f"{SUMMARY} cannot be read: run `{MAKE}`") from None
+        raise InputError(f"{SUMMARY} cannot be read: run `{MAKE_COMMAND}`") from None
     return summary
 
 
@@ -153,9 +153,9 @@ def _figure(value: Any) -> str:
 
 def _verdict(exists: bool, stale: list[str]) -> str:
     if not exists:
-        return f"Report    not made yet: run `{MAKE}`"
+        return f"Report    not made yet: run `{MAKE_COMMAND}`"
     return f"Report    {PAGE}" + (
-        f" (out of date: {', '.join(stale)} changed; run `{MAKE}`)" if stale else ""
+        f" (out of date: {', '.join(stale)} changed; run `{MAKE_COMMAND}`)" if stale else ""
     )
 
 

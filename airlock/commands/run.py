@@ -21,8 +21,8 @@ def command(stage: str = typer.Argument(help="Name of a stage in dvc.yaml.")) ->
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from airlock.run import die_with_parent, failures
-    from airlock.run.speech import printable
     from airlock.run.stage import run_stage
+    from airlock.run.stage_output import printable
 
     die_with_parent.hold()
     console = Console(stderr=True)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from airlock.bundle.books import Total
-    from airlock.bundle.verify import Options, Verdict
+    from airlock.bundle.ledgers import Total
+    from airlock.bundle.verify import Verdict, VerifyOptions
 
 # Columns of results that a narrow terminal does without; --json has them all.
-WIDE, SECONDARY = 130, ("options", "δ", "without privacy", "records", "commit")
+WIDE_TERMINAL, SECONDARY = 130, ("options", "δ", "without privacy", "records", "commit")
 
 
 def command(
@@ -34,9 +34,9 @@ def command(
 
     Example: airlock verify submission.zip
     """
-    from airlock.bundle.verify import Options
+    from airlock.bundle.verify import VerifyOptions
 
-    options = Options(
+    options = VerifyOptions(
         quick=quick,
         own_code=Path.cwd() if own_code else None,
         records=Path.cwd() if with_records else None,
@@ -55,7 +55,7 @@ def command(
     raise typer.Exit(1 if verdict.problems else 0)
 
 
-def _follow(bundle: Path, options: Options) -> Verdict:
+def _follow(bundle: Path, options: VerifyOptions) -> Verdict:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -76,7 +76,7 @@ def _follow(bundle: Path, options: Options) -> Verdict:
         return verify(bundle, options, tell=tell)
 
 
-def _code(options: Options) -> str:
+def _code(options: VerifyOptions) -> str:
     if options.quick and not options.records:
         return "no stage (--quick)"
     which = (
@@ -88,7 +88,7 @@ def _code(options: Options) -> str:
     )
 
 
-def _document(bundle: Path, verdict: Verdict, options: Options) -> dict[str, Any]:
+def _document(bundle: Path, verdict: Verdict, options: VerifyOptions) -> dict[str, Any]:
     from dataclasses import asdict
 
     return {
@@ -125,7 +125,7 @@ def _figure(epsilon: float | None) -> float | str | None:
     return "infinity" if epsilon is not None and math.isinf(epsilon) else epsilon
 
 
-def _show(bundle: Path, verdict: Verdict, options: Options) -> None:
+def _show(bundle: Path, verdict: Verdict, options: VerifyOptions) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -137,7 +137,7 @@ def _show(bundle: Path, verdict: Verdict, options: Options) -> None:
     if verdict.guarantees:
         console.print(_guarantees(verdict))
     if verdict.results:
-        console.print(_results(verdict, narrow=console.width < WIDE))
+        console.print(_results(verdict, narrow=console.width < WIDE_TERMINAL))
     if verdict.facts:
         console.print(f"Signed by {verdict.facts['key']}. Run again: {_code(options)}.")
     for total in verdict.totals:

@@ -48,7 +48,7 @@ that checks accounting alone.
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One run, beside what is claimed, proven and attacked of it. Infinity means that nothing finite is
     proven, None that nobody says.
 
@@ -124,7 +124,7 @@ class Row:
         return {name: "infinity" if value == math.inf else value for name, value in asdict(self).items()}
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Row:
+    def from_json(cls, document: Mapping[str, Any]) -> ComparisonRow:
         """The inverse of `to_json`."""
         fields: dict[str, Any] = {
             name: math.inf if value == "infinity" else value for name, value in document.items()
@@ -132,7 +132,7 @@ class Row:
         return cls(**fields)
 
 
-def load(folder: Path) -> list[Row]:
+def load(folder: Path) -> list[ComparisonRow]:
     """All rows of a results folder, in a fixed order.
 
     Raises:
@@ -215,11 +215,11 @@ def _runs(document: Any) -> Iterable[Mapping[str, Any]]:
     ]
 
 
-def _row(run: Mapping[str, Any], found: Findings) -> Row:
+def _row(run: Mapping[str, Any], found: Findings) -> ComparisonRow:
     free, by_law, reached = attacked(run, found)
     checked, checked_by_law, _ = attacked(run, found, kinds=(CHECK,))
     # The pure epsilon of Gaussian noise is infinite; a run that does not say has that kind.
-    return Row(
+    return ComparisonRow(
         dataset=run["dataset"],
         mechanism=run["mechanism"],
         reading=_reading(run),

@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from airlock.compare.comparison import HEADINGS, Row
+from airlock.compare.comparison import HEADINGS, ComparisonRow
 
 INTRODUCTION = """# The mechanisms side by side
 
@@ -42,7 +42,7 @@ MARKS = "osD^vP*X<>"
 LEAST_POINTS = 2
 
 
-def page(rows: list[Row], folder: str) -> str:
+def page(rows: list[ComparisonRow], folder: str) -> str:
     """The page; `folder` is where its pictures are, seen from it."""
     lines = [INTRODUCTION]
     for place, group in _by_place(rows).items():
@@ -58,7 +58,7 @@ def page(rows: list[Row], folder: str) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def draw_all(rows: list[Row], folder: Path) -> None:
+def draw_all(rows: list[ComparisonRow], folder: Path) -> None:
     """One SVG a data set; the same rows give the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     for place, group in _by_place(rows).items():
@@ -66,7 +66,7 @@ def draw_all(rows: list[Row], folder: Path) -> None:
             draw(place, group, folder / _file(place))
 
 
-def draw(place: str, rows: list[Row], target: Path) -> None:
+def draw(place: str, rows: list[ComparisonRow], target: Path) -> None:
     """Accuracy against proven epsilon, a colour a mechanism."""
     figure, axes = canvas()
     finite = [row.proven for row in _points(rows) if row.proven is not None and math.isfinite(row.proven)]
@@ -119,13 +119,13 @@ def keep(figure: Any, target: Path) -> None:
     plt.close(figure)
 
 
-def _points(rows: list[Row]) -> list[Row]:
+def _points(rows: list[ComparisonRow]) -> list[ComparisonRow]:
     """The runs that have a place in the picture: an accuracy, and something that was asked for or proven."""
     return [row for row in rows if row.accuracy is not None and row.proven is not None]
 
 
-def _by_place(rows: list[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = defaultdict(list)
+def _by_place(rows: list[ComparisonRow]) -> dict[str, list[ComparisonRow]]:
+    found: dict[str, list[ComparisonRow]] = defaultdict(list)
     for row in rows:
         found[row.place].append(row)
     return dict(sorted(found.items()))

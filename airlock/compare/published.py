@@ -15,29 +15,29 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from airlock.compare.comparison import Findings, Row
+from airlock.compare.comparison import ComparisonRow, Findings
 from airlock.errors import InputError
 
 ATTACKS = "attacks.csv"
-SHARED = ("kind", "mechanism", "epsilon", "neighbours", "unit", "options", "noise_factor")
+SHARED_FIELDS = ("kind", "mechanism", "epsilon", "neighbours", "unit", "options", "noise_factor")
 BOUNDS = ("law", "bound", "by_law", "reached", "proven", "confidence")
 WORDS = ("dataset", "mechanism", "reading", "reason")
-WHOLE = ("passes", "records")
+INTEGER_FIELDS = ("passes", "records")
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedTables:
     """What was measured before, anywhere."""
 
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ComparisonRow, ...] = ()
     attacks: tuple[Mapping[str, Any], ...] = ()
 
 
-def write(path: Path, rows: Iterable[Row], attacks: Findings) -> None:
+def write(path: Path, rows: Iterable[ComparisonRow], attacks: Findings) -> None:
     """published.csv at `path`, and attacks.csv beside it."""
-    names = [field.name for field in fields(Row)]
+    names = [field.name for field in fields(ComparisonRow)]
     path.write_text(_text(names, ([_cell(getattr(row, name)) for name in names] for row in rows)))
-    (path.parent / ATTACKS).write_text(_text([*SHARED, *BOUNDS], _lines(attacks)))
+    (path.parent / ATTACKS).write_text(_text([*SHARED_FIELDS, *BOUNDS], _lines(attacks)))
 
 
 def _lines(attacks: Findings) -> Iterable[list[str]]:
@@ -50,18 +50,18 @@ def _lines(attacks: Findings) -> Iterable[list[str]]:
         }
         for found in one["findings"]:
             bounds = {**found, "bound": found["epsilon"]}
-            told = {**shared, "kind": found.get("kind") or one.get("kind")}
-            both = [told.get(name) for name in SHARED], [bounds.get(name) for name in BOUNDS]
+            merged = {**shared, "kind": found.get("kind") or one.get("kind")}
+            both = [merged.get(name) for name in SHARED_FIELDS], [bounds.get(name) for name in BOUNDS]
             yield [_cell(value) for part in both for value in part]
 
 
-def read(rows: Path | None, attacks: Path | None) -> Published:
+def read(rows: Path | None, attacks: Path | None) -> PublishedTables:
     """What `write` wrote; nothing where a file is missing.
 
     Raises:
         InputError: a file is not one of these.
     """
-    return Published(
+    return PublishedTables(
         tuple(_read(rows, _row)) if rows else (), tuple(_read(attacks, _attack)) if attacks else ()
     )
 
@@ -76,11 +76,11 @@ def _read(path: Path, convert: Any) -> Iterable[Any]:
         ) from None
 
 
-def _row(line: Mapping[str, str]) -> Row:
+def _row(line: Mapping[str, str]) -> ComparisonRow:
     values: dict[str, Any] = {name: _number(text) for name, text in line.items()}
     values |= {name: line[name] for name in WORDS}
-    values |= {name: int(line[name]) if line[name] else None for name in WHOLE}
-    return Row(
+    values |= {name: int(line[name]) if line[name] else None for name in INTEGER_FIELDS}
+    return ComparisonRow(
         **{**values, "neighbours": line["neighbours"] or None, "simulated": line["simulated"] == "True"}
     )
 

@@ -17,11 +17,11 @@ from airlock.owner.home import Project
 from airlock.owner.keys import Keyring
 from airlock.records import handles
 
-RAW = "data/raw"
+RAW_FOLDER = "data/raw"
 
 
 @dataclass(frozen=True)
-class File:
+class SourceFile:
     """One source file. Size and SHA-256 are of its contents: unpacked, and without a header line where
     `header` is set.
 
@@ -50,7 +50,7 @@ class Dataset:
     records: int
     holdout: int
     format: str
-    files: tuple[File, ...]
+    files: tuple[SourceFile, ...]
     package: str | None = None
     mirrors: tuple[str, ...] = ()
     simulated: bool = False
@@ -66,7 +66,7 @@ class Fetched:
     holdout: int
 
 
-def _idx(*hashes: str) -> tuple[File, ...]:
+def _idx(*hashes: str) -> tuple[SourceFile, ...]:
     sizes = {
         "train-images-idx3": 47_040_016,
         "train-labels-idx1": 60_008,
@@ -74,7 +74,7 @@ def _idx(*hashes: str) -> tuple[File, ...]:
         "t10k-labels-idx1": 10_008,
     }
     return tuple(
-        File(f"{name}-ubyte.gz", size, sha256)
+        SourceFile(f"{name}-ubyte.gz", size, sha256)
         for (name, size), sha256 in zip(sizes.items(), hashes, strict=True)
     )
 
@@ -88,7 +88,7 @@ DATASETS = {
             0,
             "wdbc",
             (
-                File(
+                SourceFile(
                     "breast_cancer.csv",
                     119_913,
                     "fed3eb72d0575ef6192293f5093c6e801b1476b577d0386bf4455504522172ed",
@@ -102,7 +102,7 @@ DATASETS = {
             0,
             "dermatology",
             (
-                File(
+                SourceFile(
                     "dermatology.data",
                     25964,
                     "455eba77f72cd087ce54a5a266c514c5f34e85000c8689ad09e796d68ad45742",
@@ -148,12 +148,12 @@ DATASETS = {
             2_007,
             "usps",
             (
-                File(
+                SourceFile(
                     "zip.train.gz",
                     14_512_253,
                     "abc9f5c75b997cabe66b5d01727d5a681c69298e1641a8d37b55433a52129dc0",
                 ),
-                File(
+                SourceFile(
                     "zip.test.gz",
                     2_029_542,
                     "6bde17b4f1cd68e0630cd2751d6495b5795d9165ab2dc4a0be8b7002b732f4cc",
@@ -170,12 +170,12 @@ DATASETS = {
             10_000,
             "cifar10-jpeg",
             (
-                File(
+                SourceFile(
                     "train.parquet",
                     46_490_083,
                     "55d59e6d24453b55ddc2bbd2a7a52ec4c06a6b95787553d4c1154cf9c5aa4190",
                 ),
-                File(
+                SourceFile(
                     "test.parquet",
                     9_300_952,
                     "5f220df02702e9b1ccfe8d088fa2add5d5e878de401cd93b73b7dd5d31d2bb42",
@@ -210,7 +210,7 @@ def present(project: Project, workspace: Path, wanted: Dataset) -> bool:
     found = handles.of(workspace, wanted.name)
     if not keys.exist(project) or len(found) != (2 if wanted.holdout else 1):
         return False
-    keyring, folder = Keyring.load(project), (workspace / RAW / wanted.name).resolve()
+    keyring, folder = Keyring.load(project), (workspace / RAW_FOLDER / wanted.name).resolve()
     try:
         return all(registry.check(project, keyring, handle).parent == folder for handle in found.values())
     except AirlockError:
@@ -230,18 +230,21 @@ def fetch(project: Project, workspace: Path, name: str) -> Fetched:
     wanted = dataset(name)
     if present(project, workspace, wanted):
         return Fetched(name, None, wanted.records, wanted.holdout)
-    with sources.find(wanted, workspace) as (folder, source), _placing(workspace / RAW / name) as target:
+    with (
+        sources.find(wanted, workspace) as (folder, source),
+        _placing(workspace / RAW_FOLDER / name) as target,
+    ):
         conversion.convert(wanted, folder, target, workspace)
     try:
         _add(project, workspace, wanted)
     except BaseException:
-        shutil.rmtree(workspace / RAW / name)
+        shutil.rmtree(workspace / RAW_FOLDER / name)
         raise
     return Fetched(name, source, wanted.records, wanted.holdout)
 
 
 def _add(project: Project, workspace: Path, wanted: Dataset) -> None:
-    folder = workspace / RAW / wanted.name
+    folder = workspace / RAW_FOLDER / wanted.name
     add.add(project, workspace, folder / "records.parquet", name=wanted.name)
     if wanted.holdout:
         add.add(project, workspace, folder / "holdout.parquet", name=wanted.name, role="holdout")

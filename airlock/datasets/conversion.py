@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airlock.datasets import behaviour
-from airlock.datasets.catalog import Dataset, File
+from airlock.datasets.catalog import Dataset, SourceFile
 from airlock.datasets.sources import locate, open_contents
 from airlock.errors import InputError
 from airlock.records.schema import Schema, load_schema
 
 ROWS = 4096
 Batches = Iterator[pa.RecordBatch]
-Reader = Callable[[Schema, Sequence[File], Path], Batches]
+Reader = Callable[[Schema, Sequence[SourceFile], Path], Batches]
 
 
 def convert(wanted: Dataset, folder: Path, target: Path, workspace: Path) -> None:
@@ -63,7 +63,7 @@ def _write(path: Path, batches: Batches) -> int:
     return rows
 
 
-def _idx(schema: Schema, files: Sequence[File], folder: Path) -> Batches:
+def _idx(schema: Schema, files: Sequence[SourceFile], folder: Path) -> Batches:
     """IDX images and labels (LeCun): big-endian headers of 16 and 8 bytes, then one byte a value."""
     assert schema.image is not None
     width, classes = schema.image.size, pa.array(schema.label.classes)
@@ -78,7 +78,7 @@ def _idx(schema: Schema, files: Sequence[File], folder: Path) -> Batches:
             yield _batch(image=column, label=classes.take(pa.array(codes)))
 
 
-def _usps(schema: Schema, files: Sequence[File], folder: Path) -> Batches:
+def _usps(schema: Schema, files: Sequence[SourceFile], folder: Path) -> Batches:
     """One line a record: the digit, then 256 grey values in [-1, 1]."""
     assert schema.image is not None
     with open_contents(files[0], folder) as stream:
@@ -91,7 +91,7 @@ def _usps(schema: Schema, files: Sequence[File], folder: Path) -> Batches:
             )
 
 
-def _cifar10_jpeg(schema: Schema, files: Sequence[File], folder: Path) -> Batches:
+def _cifar10_jpeg(schema: Schema, files: Sequence[SourceFile], folder: Path) -> Batches:
     """Parquet already; only the class numbers become names."""
     classes, path = pa.array(schema.label.classes), locate(files[0], folder)
     assert path is not None
@@ -99,7 +99,7 @@ def _cifar10_jpeg(schema: Schema, files: Sequence[File], folder: Path) -> Batche
         yield _batch(image=batch.column("image_jpeg"), label=classes.take(batch.column("label")))
 
 
-def _wdbc(schema: Schema, files: Sequence[File], folder: Path) -> Batches:
+def _wdbc(schema: Schema, files: Sequence[SourceFile], folder: Path) -> Batches:
     """scikit-learn's CSV: a line of sizes and class names, then 30 features and the class number."""
     rows = list(_lines(files[0], folder))[1:]
     columns = [pa.array([float(row[place]) for row in rows]) for place in range(len(schema.columns))]
@@ -110,7 +110,7 @@ def _wdbc(schema: Schema, files: Sequence[File], folder: Path) -> Batches:
     )
 
 
-def _dermatology(schema: Schema, files: Sequence[File], folder: Path) -> Batches:
+def _dermatology(schema: Schema, files: Sequence[SourceFile], folder: Path) -> Batches:
     """UCI's CSV: 34 whole numbers, `?` where an age is missing, then the disease's number from 1."""
     rows = list(_lines(files[0], folder))
     columns = [
@@ -124,7 +124,7 @@ def _dermatology(schema: Schema, files: Sequence[File], folder: Path) -> Batches
     )
 
 
-def _lines(file: File, folder: Path) -> Iterator[list[str]]:
+def _lines(file: SourceFile, folder: Path) -> Iterator[list[str]]:
     with open_contents(file, folder) as stream:
         yield from csv.reader(io.TextIOWrapper(stream, encoding="ascii"))
 

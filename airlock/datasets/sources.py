@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from airlock.datasets.catalog import Dataset, File
+from airlock.datasets.catalog import Dataset, SourceFile
 from airlock.errors import InputError
 
 BLOCK = 1 << 20
@@ -65,7 +65,7 @@ def check(wanted: Dataset, folder: Path, place: str) -> None:
             )
 
 
-def matches(file: File, folder: Path) -> bool:
+def matches(file: SourceFile, folder: Path) -> bool:
     """Whether the contents of a file are the pinned ones."""
     digest, size = hashlib.sha256(), 0
     try:
@@ -79,7 +79,7 @@ def matches(file: File, folder: Path) -> bool:
 
 
 @contextmanager
-def open_contents(file: File, folder: Path) -> Iterator[BinaryIO]:
+def open_contents(file: SourceFile, folder: Path) -> Iterator[BinaryIO]:
     """The pinned contents: unpacked, without a header line where the file may have one."""
     path = locate(file, folder)
     assert path is not None
@@ -91,7 +91,7 @@ def open_contents(file: File, folder: Path) -> Iterator[BinaryIO]:
         yield stream
 
 
-def locate(file: File, folder: Path) -> Path | None:
+def locate(file: SourceFile, folder: Path) -> Path | None:
     """A file in a folder, compressed or not."""
     return next(
         (path for path in (folder / file.name, folder / file.name.removesuffix(".gz")) if path.is_file()),

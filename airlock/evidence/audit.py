@@ -19,7 +19,7 @@ from airlock.evidence.revisions import Tree, Workspace, tree_of
 
 
 @dataclass(frozen=True)
-class Row:
+class AuditRow:
     """One stage's answer."""
 
     name: str
@@ -46,7 +46,7 @@ class Audit:
         return self.evidence.tree.name
 
     @cached_property
-    def stages(self) -> tuple[Row, ...]:
+    def stages(self) -> tuple[AuditRow, ...]:
         """One row for each stage."""
         return tuple(
             _row(stage, self.evidence.graph, self.evidence.matching(stage.name))
@@ -83,13 +83,13 @@ def collect(workspace: Path, archive: Path) -> list[Path]:
     )
 
 
-def _row(stage: zones.Stage, graph: zones.Graph, matching: list[Receipt]) -> Row:
+def _row(stage: zones.Stage, graph: zones.Graph, matching: list[Receipt]) -> AuditRow:
     labels = stage.reads(graph)
     bodies = [receipt.body for receipt in matching]
     answers = {body["did_read"]["records"] for body in bodies}
     latest = max(bodies, key=lambda body: str(body["when"]), default=None)
     releases = list(latest["releases"]) if latest else []
-    return Row(
+    return AuditRow(
         name=stage.name,
         zone=stage.zone or "none",
         could_read_raw="raw" in labels or any(body["could_read"]["raw"] for body in bodies),

@@ -41,7 +41,7 @@ class Evidence:
     @cached_property
     def policy(self) -> Policy:
         """Who may sign."""
-        return policy.read(self.tree.text(policy.PINNED), self.tree.text(policy.POLICY))
+        return policy.read(self.tree.text(policy.OWNER_KEY), self.tree.text(policy.POLICY))
 
     @cached_property
     def receipts(self) -> list[Receipt]:

@@ -12,7 +12,7 @@ from typing import Any
 from airlock.evidence.zones import LABEL_OF_ZONE, RECORDS, ZONES, Graph, Stage
 
 RECORDS_NODE = ""
-MAY_ENTER = {
+ENTRANTS = {
     "sensitive": ("raw", "sealed", "released", "open"),
     "release": ("sealed", "released", "open"),
     "open": ("released", "open"),
@@ -54,7 +54,7 @@ def edges(graph: Graph) -> list[Edge]:
             target,
             label,
             tuple(paths),
-            label not in MAY_ENTER.get(graph.stages[target].zone or "", ()),
+            label not in ENTRANTS.get(graph.stages[target].zone or "", ()),
         )
         for (source, target, label), paths in found.items()
     ]

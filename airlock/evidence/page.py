@@ -1,4 +1,4 @@
-"""What the report stage is told about the boundary: the audit in words, and the picture.
+"""What the report stage is audited about the boundary: the audit in words, and the picture.
 
 It computes neither itself.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from airlock.evidence.audit import Row
+from airlock.evidence.audit import AuditRow
 from airlock.evidence.edges import answer
 from airlock.evidence.picture import picture
 from airlock.evidence.zones import Graph
@@ -18,7 +18,7 @@ REPORT = "report"
 
 
 def page_facts(
-    rows: Iterable[Row],
+    rows: Iterable[AuditRow],
     graph: Graph,
     budget: Mapping[str, Any] | None,
     evaluation: Mapping[str, Any] | None = None,
@@ -26,10 +26,10 @@ def page_facts(
     """Facts for the page. The report's own receipt is signed after the page is written, so its row says
     "running".
     """
-    told = [asdict(row) for row in rows]
-    for row in told:
+    audited = [asdict(row) for row in rows]
+    for row in audited:
         if row["name"] == REPORT:
             row |= {"did_read_records": "running", "passes": 0, "enforcement": [], "releases": [], "when": ""}
         row["answer"] = answer(row["did_read_records"])
-    facts = {"audit": told, "budget": budget, "picture": picture(graph, told)}
+    facts = {"audit": audited, "budget": budget, "picture": picture(graph, audited)}
     return facts | ({"evaluation": evaluation} if evaluation else {})

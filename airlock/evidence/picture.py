@@ -15,7 +15,12 @@ from airlock.evidence.edges import RECORDS_NODE, ROOMS, Edge, describe, edges, r
 from airlock.evidence.zones import Graph, Stage
 
 Place = tuple[float, float]
-PASSING = {"raw": "outside git", "sealed": "encrypted", "released": "noise added", "open": "for anyone"}
+LABEL_OF_TAINT = {
+    "raw": "outside git",
+    "sealed": "encrypted",
+    "released": "noise added",
+    "open": "for anyone",
+}
 BOX_WIDTH, BOX_HEIGHT, ROW = 178, 74, 108
 ROOM_WIDTH, GAP, LEFT, HEAD, FOOT = 214, 92, 112, 84, 34
 RECORDS_WIDTH, TIP = 96, 9
@@ -54,7 +59,7 @@ def picture(graph: Graph, audit: Sequence[Mapping[str, Any]] = ()) -> str:
         RECORDS_NODE: -1
     }
     parts = [_room(room, column, height) for column, room in enumerate(inside)]
-    parts += [_passing(label, column) for column, label in enumerate(PASSING)]
+    parts += [_passing(label, column) for column, label in enumerate(LABEL_OF_TAINT)]
     parts.append(_records(height))
     parts += _arrows(edges(graph), places, columns)
     parts += [_box(stage, places[stage.name], *describe(stage, audit)) for stage in graph]
@@ -110,7 +115,7 @@ def _passing(label: str, column: int) -> str:
     return (
         f'<rect class="pill {label}" x="{middle - 38:.0f}" y="19" width="76" height="22" rx="11"/>'
         f'<text class="pill-name" x="{middle:.0f}" y="34">{label}</text>'
-        f'<text class="room-rule" x="{middle:.0f}" y="57">{PASSING[label]}</text>'
+        f'<text class="room-rule" x="{middle:.0f}" y="57">{LABEL_OF_TAINT[label]}</text>'
     )
 
 

@@ -20,7 +20,7 @@ from airlock.inside.digests import canonical_json
 from airlock.owner.keys import Signer, verify
 from airlock.run import paths
 
-PINNED = "receipts/runner.pub"
+OWNER_KEY = "receipts/runner.pub"
 POLICY = "receipts/policy.json"
 VERSION = 1
 
@@ -71,7 +71,7 @@ def read(pinned: str | None, policy: str | None) -> Policy:
 def of_workspace(workspace: Path) -> Policy:
     """The policy of the working tree."""
     texts = [
-        path.read_text() if path.is_file() else None for path in (workspace / PINNED, workspace / POLICY)
+        path.read_text() if path.is_file() else None for path in (workspace / OWNER_KEY, workspace / POLICY)
     ]
     return read(*texts)
 
@@ -85,7 +85,7 @@ def admit(workspace: Path, signer: Signer, key: str, zones: tuple[str, ...] = ("
     """
     present = of_workspace(workspace)
     if present.owner != signer.public_key.hex():
-        raise KeysError(f"only the owner can admit a key: the key here is not the first in {PINNED}")
+        raise KeysError(f"only the owner can admit a key: the key here is not the first in {OWNER_KEY}")
     if len(key) != 64 or not set(key) <= set("0123456789abcdef"):
         raise InputError(
             f"'{key}' is not a public key: it has 64 hexadecimal digits, and `airlock audit` shows it"

@@ -25,7 +25,7 @@ PARAMS = "params.yaml"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Line breaks of YAML 1.1 that YAML 1.2 takes for text, the mark of another encoding, and what no editor
 # writes.
-STRANGE = {
+STRANGE_CHARACTERS = {
     "\x85": "NEL",
     "\u2028": "LS",
     "\u2029": "PS",
@@ -47,7 +47,7 @@ def check_text(text: str, source: str) -> None:
         raise BoundaryError(
             f"{source} has more than {SIZE >> 20} MiB: nothing that is read here needs as much"
         )
-    if "\r" in text.replace("\r\n", "\n") or any(mark in text for mark in STRANGE):
+    if "\r" in text.replace("\r\n", "\n") or any(mark in text for mark in STRANGE_CHARACTERS):
         raise BoundaryError(
             f"{source} has line breaks or marks that YAML parsers disagree on: save it as plain UTF-8 text"
         )

@@ -14,14 +14,14 @@ from typing import Any
 
 from airlock.errors import KeysError
 from airlock.evidence import policy
-from airlock.evidence.policy import PINNED, POLICY, Policy
+from airlock.evidence.policy import OWNER_KEY, POLICY, Policy
 from airlock.inside.digests import canonical_json, sha256_json
 from airlock.owner.keys import Signer, verify
 from airlock.run import paths
 
 FOLDER = "receipts"
 VERSION = 1
-__all__ = ["FOLDER", "PINNED", "POLICY", "Receipt", "collect", "in_workspace", "pin", "read", "write"]
+__all__ = ["FOLDER", "OWNER_KEY", "POLICY", "Receipt", "collect", "in_workspace", "pin", "read", "write"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def pin(workspace: Path, public_key: bytes, *, owner: bool) -> str:
     known, line = policy.of_workspace(workspace).owner, public_key.hex()
     if owner and known and known != line:
         raise KeysError(
-            f"{PINNED} names another owner's key: restore that project's keys (airlock keys restore FILE), "
+            f"{OWNER_KEY} names another owner's key: restore that project's keys (airlock keys restore FILE), "
             f"or remove receipts/ and data/handles/ to start a history of your own"
         )
     return known or line
@@ -63,8 +63,8 @@ def write(workspace: Path, body: Mapping[str, Any], signer: Signer, *, archive: 
     text = json.dumps(signed, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     name = f"{body['stage']}/{sha256_json(document)[:16]}.json"
     owner = pin(workspace, signer.public_key, owner=body["zone"] != "open")
-    if not (workspace / PINNED).exists():
-        paths.write(workspace, PINNED, f"{owner}\n".encode())
+    if not (workspace / OWNER_KEY).exists():
+        paths.write(workspace, OWNER_KEY, f"{owner}\n".encode())
     if archive:
         policy.put(archive / name, text)
     paths.write(workspace, f"{FOLDER}/{name}", text.encode())

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from airlock.errors import InputError
-from airlock.export.program import SHORTER, Operation, program_of, schema_of
+from airlock.export.program import SHORTENED_LIMIT, Operation, program_of, schema_of
 from airlock.models.features.rows import LIMIT
 from airlock.models.model import Model
 from airlock.records.schema import Column
 
 OPSET = 19  # the first that compares strings
-NEEDED = "--onnx needs the package 'onnx': install it with `pip install 'airlock[onnx]'`"
+MISSING_PACKAGE = "--onnx needs the package 'onnx': install it with `pip install 'airlock[onnx]'`"
 
 
 def write_onnx(model: Model, path: Path, *, notes: dict[str, str] | None = None) -> None:
@@ -32,8 +32,8 @@ def write_onnx(model: Model, path: Path, *, notes: dict[str, str] | None = None)
     try:
         import onnx
     except ImportError:
-        raise InputError(NEEDED) from None
-    schema, graph = schema_of(model), Graph()
+        raise InputError(MISSING_PACKAGE) from None
+    schema, graph = schema_of(model), OnnxGraph()
     records = graph.add(
         "Concat", [part for column in schema.columns for part in _encoded(graph, column)], axis=1
     )
@@ -51,7 +51,7 @@ def write_onnx(model: Model, path: Path, *, notes: dict[str, str] | None = None)
     path.write_bytes(made.SerializeToString(deterministic=True))
 
 
-class Graph:
+class OnnxGraph:
     """Nodes, constants and inputs of an ONNX graph, with names made up as they come."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Graph:
         return onnx.helper.make_graph(self.nodes, "airlock", self.inputs, outputs, self.constants)
 
 
-def _encoded(graph: Graph, column: Column) -> list[str]:
+def _encoded(graph: OnnxGraph, column: Column) -> list[str]:
     """The encoded columns of one column of the file
     (records/encoding.py says the same for Airlock itself).
     """
@@ -125,13 +125,13 @@ def _encoded(graph: Graph, column: Column) -> list[str]:
     return [scaled, _double(graph, missing)] if column.missing == "impute" else [scaled]
 
 
-def _double(graph: Graph, name: str) -> str:
+def _double(graph: OnnxGraph, name: str) -> str:
     import onnx
 
     return graph.add("Cast", [name], to=onnx.TensorProto.DOUBLE)
 
 
-def _apply(graph: Graph, operation: Operation, rows: str) -> str:
+def _apply(graph: OnnxGraph, operation: Operation, rows: str) -> str:
     name, given = operation.name, {key: graph.constant(value) for key, value in operation.tensors.items()}
     if name == "affine":
         return graph.add("Add", [graph.add("Mul", [rows, given["scale"]]), given["offset"]])
@@ -159,7 +159,7 @@ def _apply(graph: Graph, operation: Operation, rows: str) -> str:
         "ReduceSum", [graph.add("Mul", [rows, rows]), graph.constant(np.array([1]))], keepdims=1
     )
     norms = graph.add("Sqrt", [graph.add("Max", [squares, graph.constant(np.array(1.0))])])
-    reach = SHORTER if name == "shorten" else float(LIMIT)
+    reach = SHORTENED_LIMIT if name == "shorten" else float(LIMIT)
     scaled = _trunc(
         graph, graph.add("Mul", [rows, graph.add("Div", [graph.constant(np.array(reach)), norms])])
     )
@@ -169,5 +169,5 @@ def _apply(graph: Graph, operation: Operation, rows: str) -> str:
     return graph.add("Where", [long, scaled, rows])
 
 
-def _trunc(graph: Graph, rows: str) -> str:
+def _trunc(graph: OnnxGraph, rows: str) -> str:
     return graph.add("Mul", [graph.add("Sign", [rows]), graph.add("Floor", [graph.add("Abs", [rows])])])

@@ -20,7 +20,7 @@ from airlock.models.features.rows import LIMIT, shift_for
 from airlock.models.model import Model
 from airlock.records.schema import Schema
 
-SHORTER = LIMIT * (1 - 2.0**-36)  # as privacy.sums.clip_to_norm shortens
+SHORTENED_LIMIT = LIMIT * (1 - 2.0**-36)  # as privacy.sums.clip_to_norm shortens
 NOT_OFFERED = (
     "this model cannot be exported as ONNX or PyTorch ({why}): use --sklearn, or `airlock "
     "predict`, which take every model"

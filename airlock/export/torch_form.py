@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from airlock.export.program import SHORTER, program_of
+from airlock.export.program import SHORTENED_LIMIT, program_of
 from airlock.models.features.rows import LIMIT
 from airlock.models.model import Model
 from airlock.records.schema import Schema
@@ -128,7 +128,7 @@ def write_torch(model: Model, folder: Path) -> None:
             "columns": columns,
             "program": [operation.name for operation in program],
             "limit": float(LIMIT),
-            "shorter": SHORTER,
+            "shorter": SHORTENED_LIMIT,
         },
     )
     write_text(folder / "model.py", MODULE)

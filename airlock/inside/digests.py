@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 CHUNK = 1 << 20
-COMPILED = "__pycache__"
+BYTECODE_FOLDER = "__pycache__"
 """Beside code it is not counted, and so not shown to a stage (run/paths.py)."""
 
 
@@ -36,7 +36,7 @@ def walk(folder: Path, *, compiled: bool = True) -> Iterator[tuple[str, Path]]:
             has it.
     """
     for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*")):
-        if (path.is_symlink() or path.is_file()) and (compiled or COMPILED not in name.split("/")):
+        if (path.is_symlink() or path.is_file()) and (compiled or BYTECODE_FOLDER not in name.split("/")):
             yield name, path
 
 

@@ -17,9 +17,9 @@ from typing import cast
 
 from airlock.inside.digests import canonical_json
 from airlock.ledger.accounts import Account, Cap, Release
-from airlock.privacy.box import ROUNDING as ROUNDING
-from airlock.privacy.box import Box, add_up
 from airlock.privacy.charges import Charge, Kind, of_gaussian
+from airlock.privacy.filter import ROUNDING as ROUNDING
+from airlock.privacy.filter import Box, add_up
 from airlock.privacy.guarantees import Neighbours
 from airlock.privacy.rounding import float_above, root_above
 

@@ -19,7 +19,7 @@ from airlock.owner.keys import Keyring
 from airlock.owner.registry import Registry, changing_registry, load_registry
 from airlock.records import handles
 from airlock.records.handles import FOLDER, SCHEMAS, Handle, Role
-from airlock.records.places import Told, absolute, at_hand, is_remote
+from airlock.records.places import Progress, absolute, at_hand, is_remote
 from airlock.records.schema import Schema, check_columns, load_schema
 from airlock.records.tables import Table, open_table
 from airlock.wall.grants import granted_to_all
@@ -29,7 +29,7 @@ SCRATCH_WHY = "scratch default"
 
 
 @dataclass(frozen=True)
-class Cap:
+class CapRequest:
     """What a population may spend, if the owner says so when adding it."""
 
     epsilon: float
@@ -52,8 +52,8 @@ def add(
     *,
     name: str,
     role: Role = "records",
-    cap: Cap | None = None,
-    told: Told = lambda done, total: None,
+    cap: CapRequest | None = None,
+    progress: Progress = lambda done, total: None,
     distinct: bool = False,
 ) -> Added:
     """Add a raw file, a folder of Parquet parts or an address to a population, or take note that it changed.
@@ -77,7 +77,7 @@ def add(
     known = handles.of(workspace, name)
     if role == "holdout" and "records" not in known:
         raise InputError(f"'{name}' has no records yet: add them first, then their holdout")
-    with at_hand(place, project.spool, told) as path:
+    with at_hand(place, project.spool, progress) as path:
         table = open_table(path, header=schema.header)
         check_columns(table.columns, schema)
         keyring = _keyring(project, workspace)
@@ -134,7 +134,7 @@ def _all_handles(workspace: Path) -> Iterator[Handle]:
         yield from handles.read_folder(folder).values()
 
 
-def _open_account(project: Project, workspace: Path, schema: Schema, cap: Cap | None) -> bool:
+def _open_account(project: Project, workspace: Path, schema: Schema, cap: CapRequest | None) -> bool:
     """Open the population's ledger and set its first cap; say whether it has one.
 
     A new ledger is a fresh start, so it is made only where no private population could have spent from a lost

@@ -18,7 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from airlock.errors import KeysError
 from airlock.owner.home import Project, write_private
 
-MAKE = "airlock keys dask"
+MAKE_COMMAND = "airlock keys dask"
 # Scheduler and workers speak to each other both ways; the broker only asks.
 ROLES = {
     "scheduler": (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH),
@@ -29,7 +29,7 @@ USES = (
     *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
     *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
 )
-VALID = timedelta(days=365)
+VALIDITY = timedelta(days=365)
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ def make(project: Project, *, renew: bool = False) -> datetime:
     found = of(project)
     if found.authority.exists() and not renew:
         raise KeysError(
-            f"certificates are in {found.folder} already: `{MAKE} --renew` makes new ones, which every "
+            f"certificates are in {found.folder} already: `{MAKE_COMMAND} --renew` makes new ones, which every "
             "machine of the cluster then needs"
         )
-    end, key = datetime.now(UTC) + VALID, ec.generate_private_key(ec.SECP256R1())
+    end, key = datetime.now(UTC) + VALIDITY, ec.generate_private_key(ec.SECP256R1())
     authority = _authority(key, end)
     for role in ROLES:
         own = ec.generate_private_key(ec.SECP256R1())

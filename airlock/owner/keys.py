@@ -26,11 +26,11 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from airlock.errors import InputError, KeysError
 from airlock.inside.digests import CHUNK, canonical_json
 from airlock.owner.home import Project, check_private, write_private
-from airlock.records.places import Part, parts_of, shown
+from airlock.records.places import PlacePart, parts_of, shown
 from airlock.wall import secrecy
 
 SIZE = 32
-RESERVED = "reserved.json"
+RESERVED_FILE = "reserved.json"
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Keyring:
         """For digests of rows, by which the same records are known again in another form (owner/rows.py)."""
         return _derive(self.masters[0], "rows")
 
-    def _fingerprint(self, part: Part, place: str) -> str:
+    def _fingerprint(self, part: PlacePart, place: str) -> str:
         digest = hmac.new(_derive(self.masters[0], "fingerprint"), digestmod="sha256")
         try:
             with part.open() as file:
@@ -176,7 +176,7 @@ def rotate(project: Project, unfinished: Iterable[str] = ()) -> Keyring:
     """
     keyring = Keyring.load(project)
     reserved = {**dict.fromkeys(unfinished, keyring.generation), **keyring.reserved}
-    write_private(project.keys / RESERVED, canonical_json(reserved))
+    write_private(project.keys / RESERVED_FILE, canonical_json(reserved))
     write_private(_old(project) / f"{keyring.generation}.master", keyring.masters[-1])
     write_private(project.keys / "master", secrets.token_bytes(SIZE))
     return Keyring.load(project)
@@ -188,7 +188,7 @@ def exist(project: Project) -> bool:
 
 
 def _reserved(project: Project) -> dict[str, int]:
-    path = project.keys / RESERVED
+    path = project.keys / RESERVED_FILE
     return (
         {str(release): int(generation) for release, generation in json.loads(path.read_text()).items()}
         if path.exists()

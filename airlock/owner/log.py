@@ -19,7 +19,7 @@ from rich.table import Table
 from airlock.owner.home import Project
 
 # of the records: more clipped or missing values than this in a column are a bound or a format gone wrong
-WARNED = 0.05
+WARNING_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,6 @@ def _count(count: int, records: int) -> str:
 
 
 def _warning(row: Changed, records: int) -> str:
-    if records and row.clipped > WARNED * records:
+    if records and row.clipped > WARNING_SHARE * records:
         return "many clipped: are the bounds right?"
-    return "many missing: is it read right?" if records and row.missing > WARNED * records else ""
+    return "many missing: is it read right?" if records and row.missing > WARNING_SHARE * records else ""

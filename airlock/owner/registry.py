@@ -14,7 +14,7 @@ from airlock.errors import InputError
 from airlock.owner.home import Project, write_private
 from airlock.owner.keys import Keyring
 from airlock.records.handles import Handle
-from airlock.records.places import Told, fetch, is_remote
+from airlock.records.places import Progress, fetch, is_remote
 
 
 @dataclass
@@ -31,14 +31,14 @@ def check(
     handle: Handle,
     *,
     spool: Path | None = None,
-    told: Told = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> Path:
     """The raw file (or folder of parts) behind a handle, which must be the one that was added.
 
     Args:
         spool: where records from elsewhere are copied to, so that what is compared will be read; without it
             they are only compared.
-        told: how many parts of how many were copied.
+        progress: how many parts of how many were copied.
 
     Raises:
         InputError: it is not known here, is gone, or was changed since.
@@ -61,7 +61,7 @@ def check(
             f"the {handle.role} of '{handle.name}' are no longer where they were added from: {again}"
         )
     if spool and is_remote(place):
-        place = str(fetch(place, spool / handle.role, told))
+        place = str(fetch(place, spool / handle.role, progress))
     if keyring.fingerprint(place) != handle.fingerprint:
         raise InputError(f"the {handle.role} of '{handle.name}' changed since they were added: {again}")
     return Path(place)

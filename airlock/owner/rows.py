@@ -2,7 +2,7 @@
 
 Every row of a table has a keyed digest of the values of its schema's columns, as the schema reads them: 1 and
 1.0, a decimal comma, CSV and Parquet are the same; order of rows and columns, and names of columns, do not
-matter. The owner's registry keeps the smallest `KEPT` digests of each population (a bottom-k sketch): of a
+matter. The owner's registry keeps the smallest `SKETCH_SIZE` digests of each population (a bottom-k sketch): of a
 table of at most so many rows that is all of them, of a larger one a sample that every subset of it meets in
 proportion. docs/ledger.md says what is caught, and what is not.
 """
@@ -25,10 +25,10 @@ from airlock.records.schema import Schema
 from airlock.records.tables import Table
 from airlock.records.values import as_texts
 
-KEPT = 4096
+SKETCH_SIZE = 4096
 SHARE = 0.5  # of the rows that could be known, as many as this are refused
-FEWEST = 5  # rows that must be known; fewer may be a coincidence
-DISTINCT = 0.5  # where more than half of the rows are repetitions, rows do not tell people apart
+FEWEST_MATCHES = 5  # rows that must be known; fewer may be a coincidence
+DISTINCT_SHARE = 0.5  # where more than half of the rows are repetitions, rows do not tell people apart
 Digests = NDArray[np.uint64]
 
 
@@ -45,9 +45,9 @@ class Sketch:
     def add(self, digests: Digests) -> None:
         """Take further rows in."""
         found = np.unique(digests)
-        more = Sketch({int(each) for each in found[:KEPT]})
-        if len(found) > KEPT:
-            more.below = int(found[KEPT - 1])
+        more = Sketch({int(each) for each in found[:SKETCH_SIZE]})
+        if len(found) > SKETCH_SIZE:
+            more.below = int(found[SKETCH_SIZE - 1])
         self.merge(more)
 
     def merge(self, other: Sketch) -> None:
@@ -56,9 +56,9 @@ class Sketch:
         found = sorted(self.kept | other.kept)
         if limits:
             found = [each for each in found if each <= min(limits)]
-        self.kept, self.below = set(found[:KEPT]), min(limits, default=None)
-        if len(found) > KEPT:
-            self.below = found[KEPT - 1]
+        self.kept, self.below = set(found[:SKETCH_SIZE]), min(limits, default=None)
+        if len(found) > SKETCH_SIZE:
+            self.below = found[SKETCH_SIZE - 1]
 
     def to_json(self) -> dict[str, Any]:
         """For the registry."""
@@ -75,21 +75,21 @@ class Overlap:
     """How many rows of a new table a known population has, of those that its sketch can tell."""
 
     sketch: Sketch
-    told: int = 0
+    counted: int = 0
     known: int = 0
 
     def add(self, digests: Digests) -> None:
         """Compare further rows."""
         if self.sketch.below is not None:
             digests = digests[digests <= self.sketch.below]
-        self.told += len(digests)
+        self.counted += len(digests)
         kept = np.fromiter(self.sketch.kept, np.uint64, len(self.sketch.kept))
         self.known += int(np.isin(digests, kept).sum())
 
     @property
     def share(self) -> float:
         """The part of the rows that is known; 0 where too few were compared to tell."""
-        return self.known / self.told if self.known >= FEWEST else 0.0
+        return self.known / self.counted if self.known >= FEWEST_MATCHES else 0.0
 
 
 def compare(
@@ -113,7 +113,7 @@ def compare(
             Sketch(),
             {},
         )  # ingest tells what is wrong with a record; nothing is known about rows that cannot be read
-    if distinct < DISTINCT * rows or (len(sketch.kept) < DISTINCT * min(rows, KEPT)):
+    if distinct < DISTINCT_SHARE * rows or (len(sketch.kept) < DISTINCT_SHARE * min(rows, SKETCH_SIZE)):
         return Sketch(), {}
     return sketch, {name: overlap.share for name, overlap in overlaps.items()}
 

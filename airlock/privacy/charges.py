@@ -30,7 +30,7 @@ LAPLACE = ("LaplaceDpEvent", "DiscreteLaplaceDpEvent")
 # The quantiles below are floats of SciPy, good to about 1e-14: a shift is raised by far more than that.
 MARGIN = 1e-9
 # Steps of the search for the share of delta; each halves the distance in logarithms.
-SEARCH = 40
+SEARCH_STEPS = 40
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _sampled(
     low, high = math.log(2 * curve.rounding), math.log(slack) if slack > 0 else -math.inf
     if high <= low or mu == 0:
         return None
-    for _ in range(SEARCH):
+    for _ in range(SEARCH_STEPS):
         middle = (low + high) / 2
         if (curve.shift(math.exp(middle)) / mu) ** 2 > math.exp(middle) / slack:
             low = middle

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-NORMAL = 1.959963984540054
+NORMAL_QUANTILE = 1.959963984540054
 
 
 def noisy_share(share: float, n: int, noise: float) -> tuple[float, float]:
@@ -13,5 +13,5 @@ def noisy_share(share: float, n: int, noise: float) -> tuple[float, float]:
     Two errors are independent and add up in squares: the noise, whose deviation is public, and the sample's
     own.
     """
-    spread = NORMAL * math.sqrt(share * (1 - share) / n + noise * noise)
+    spread = NORMAL_QUANTILE * math.sqrt(share * (1 - share) / n + noise * noise)
     return max(share - spread, 0.0), min(share + spread, 1.0)

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-EXACT = 2**53
+LARGEST_EXACT = 2**53
 LARGEST_TOTAL = 2**50
 # Up to this many bits, the squared norm of an integer row is compared with its bound exactly in float64.
 MAX_BITS = 26
 # Blocks of fewer rows than this make BLAS slow: splitting the operands is then cheaper.
 LEAST_BLOCK = 32
-HALF = 2**16
+HALF_WORD = 2**16
 
 
 def quantise(array: Floats, bits: int) -> Floats:
@@ -67,7 +67,7 @@ def cut_total(total: Integers, bound: int) -> Integers:
     the bound for the norm and
     one a coordinate for truncating: `cut_slack`.
     """
-    if not 0 < bound < LARGEST_TOTAL or np.abs(total).max(initial=0) >= EXACT:
+    if not 0 < bound < LARGEST_TOTAL or np.abs(total).max(initial=0) >= LARGEST_EXACT:
         raise ValueError(
             f"totals are cut exactly below 2^50, got a bound of {bound}: use fewer bits or records"
         )
@@ -149,7 +149,7 @@ class Sum(_Accumulator):
     def add(self, rows: Floats) -> Self:
         """Add a batch of records."""
         _check(rows, self.largest, self.total.shape[0])
-        block = max(1, (EXACT - 1) // self.largest)
+        block = max(1, (LARGEST_EXACT - 1) // self.largest)
         parts = [
             rows[start : start + block].sum(axis=0).astype(np.int64) for start in range(0, len(rows), block)
         ]
@@ -171,12 +171,14 @@ class Gram(_Accumulator):
 
 def multiply(x: Floats, y: Floats, bounds: tuple[int, int]) -> Integers:
     """x^T y, exactly (modulo 2^64), for integers up to `bounds` in float64 arrays."""
-    split = EXACT // (bounds[0] * bounds[1]) < LEAST_BLOCK
+    split = LARGEST_EXACT // (bounds[0] * bounds[1]) < LEAST_BLOCK
     x_parts = _halves(x) if split else [(x, 0)]
     # The same object twice lets BLAS do half the work.
     y_parts = x_parts if y is x else _halves(y) if split else [(y, 0)]
-    largest = max(HALF, *(bound // HALF + 1 for bound in bounds)) ** 2 if split else bounds[0] * bounds[1]
-    block = max(1, (EXACT - 1) // largest)
+    largest = (
+        max(HALF_WORD, *(bound // HALF_WORD + 1 for bound in bounds)) ** 2 if split else bounds[0] * bounds[1]
+    )
+    block = max(1, (LARGEST_EXACT - 1) // largest)
     total = np.zeros((x.shape[1], y.shape[1]), dtype=np.int64)
     for start in range(0, len(x), block):
         for x_part, x_shift in x_parts:
@@ -190,8 +192,8 @@ def _halves(array: Floats) -> list[tuple[Floats, int]]:
     """array = high * 2^16 + low, both with the sign of the array,
     so that no part is longer than the whole.
     """
-    high = np.trunc(array / HALF)
-    return [(high, HALF.bit_length() - 1), (array - high * HALF, 0)]
+    high = np.trunc(array / HALF_WORD)
+    return [(high, HALF_WORD.bit_length() - 1), (array - high * HALF_WORD, 0)]
 
 
 def _check(rows: Floats, bound: int, columns: int) -> None:

@@ -17,14 +17,24 @@ from typing import Any, Literal
 import yaml
 
 from airlock.errors import InputError
+from airlock.records.profiles import (
+    MOST_CATEGORIES,
+    NAN,
+    Profile,
+    RowProgress,
+    parses_as_number,
+    profiles_of,
+    square,
+)
 from airlock.records.schema import MISSING, listed
-from airlock.records.sights import MOST, NAN, Sight, Told, look_at, parses_as_number, square
 from airlock.records.tables import Table
 
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 MARK = "#: "  # comments that a confirmed schema loses
 BUCKETS = 64
-RARE = 5  # a class with fewer records is told: it may be a person's, and nothing can be learned about it
+RARE_CLASS = (
+    5  # a class with fewer records is told: it may be a person's, and nothing can be learned about it
+)
 LABELS = ("label", "class", "target", "y", "diagnosis", "classification", "outcome", "species", "category")
 INDICES = ("", "index", "rowid", "row", "nr", "__index_level_0__")
 IDENTIFIER = re.compile(r"(?i)(.*[_ .-])?(id|uuid|guid|ssn|mrn)|.*(Id|ID|Uuid|UUID)|id[_ .-].*|unnamed: ?\d+")
@@ -59,14 +69,14 @@ class Wishes:
 class Choice:
     """What a column is taken for, and why."""
 
-    sight: Sight
+    profile: Profile
     kind: Kind
     why: str = ""
     form: str | None = None
 
     @property
     def name(self) -> str:
-        return self.sight.name
+        return self.profile.name
 
 
 @dataclass(frozen=True)
@@ -82,7 +92,9 @@ class Draft:
     notes: tuple[str, ...]
 
 
-def draft(table: Table, name: str, wishes: Wishes | None = None, told: Told = lambda rows: None) -> Draft:
+def draft(
+    table: Table, name: str, wishes: Wishes | None = None, progress: RowProgress = lambda rows: None
+) -> Draft:
     """Draft a schema.
 
     Raises:
@@ -92,24 +104,26 @@ def draft(table: Table, name: str, wishes: Wishes | None = None, told: Told = la
     if table.format == "csv" and wishes.header is None:
         _refuse_numbers_for_names(table)
     _check_wishes(table.columns, wishes)
-    sights = look_at(table, told)
+    profiles = profiles_of(table, progress)
     if table.format == "csv" and wishes.header is None:
-        _refuse_values_for_names(table, sights)
-    decimal, notes = _decimal(sights, wishes)
-    target, why = _find_label(sights, wishes.label)
+        _refuse_values_for_names(table, profiles)
+    decimal, notes = _decimal(profiles, wishes)
+    target, why = _find_label(profiles, wishes.label)
     notes = [f"label: {target.name} ({why})", *notes]
-    rest = [sight for sight in sights.values() if sight is not target]
+    rest = [profile for profile in profiles.values() if profile is not target]
     image = _image(rest, wishes, notes)
     used = _names_of(image) if image else set()
-    choices = [Choice(sight, "image") for sight in rest if sight.name in used]
-    choices += [_choose(sight, wishes, decimal, bool(image)) for sight in rest if sight.name not in used]
+    choices = [Choice(profile, "image") for profile in rest if profile.name in used]
+    choices += [
+        _choose(profile, wishes, decimal, bool(image)) for profile in rest if profile.name not in used
+    ]
     if not image and all(choice.kind == "ignored" for choice in choices):
         raise InputError("no column is left to learn from: name some with --number or --category")
     choices.append(Choice(target, "label", why))
-    extra = _extra(table, sights, decimal, notes)
+    extra = _extra(table, profiles, decimal, notes)
     assert target.counts is not None
-    rare = {value: count for value, count in target.counts.items() if count < RARE}
-    ordered = tuple(sorted(choices, key=lambda choice: choice.sight.place))
+    rare = {value: count for value, count in target.counts.items() if count < RARE_CLASS}
+    ordered = tuple(sorted(choices, key=lambda choice: choice.profile.place))
     return Draft(_write(name, target, image, ordered, extra), ordered, rare, tuple(notes))
 
 
@@ -126,8 +140,8 @@ def _refuse_numbers_for_names(table: Table) -> None:
         raise InputError(NO_HEADER.format(name=table.path.name, place=empty[-1], why="has an empty name"))
 
 
-def _refuse_values_for_names(table: Table, sights: Mapping[str, Sight]) -> None:
-    found = next((sight.place for sight in sights.values() if sight.named_like_value), None)
+def _refuse_values_for_names(table: Table, profiles: Mapping[str, Profile]) -> None:
+    found = next((profile.place for profile in profiles.values() if profile.named_like_value), None)
     if found:
         why = "has its name among its values"
         raise InputError(NO_HEADER.format(name=table.path.name, place=found, why=why))
@@ -142,14 +156,16 @@ def _check_wishes(columns: Sequence[str], wishes: Wishes) -> None:
             raise InputError(f"no column fits '{pattern}': the file has {listed(columns, 8)}")
 
 
-def _decimal(sights: Mapping[str, Sight], wishes: Wishes) -> tuple[str, list[str]]:
+def _decimal(profiles: Mapping[str, Profile], wishes: Wishes) -> tuple[str, list[str]]:
     """The decimal mark of the file, from how its numbers are written."""
     if wishes.decimal is not None:
         return wishes.decimal, []
     commas = [
-        sight.name for sight in sights.values() if sight.needs_comma and sight.commas and not sight.numeric
+        profile.name
+        for profile in profiles.values()
+        if profile.needs_comma and profile.commas and not profile.numeric
     ]
-    points = [sight.name for sight in sights.values() if sight.needs_point and sight.numeric]
+    points = [profile.name for profile in profiles.values() if profile.needs_point and profile.numeric]
     if not commas:
         return ".", []
     if points:
@@ -161,99 +177,103 @@ def _decimal(sights: Mapping[str, Sight], wishes: Wishes) -> tuple[str, list[str
     return ",", [f"decimal commas in {listed(commas, 8)} (--decimal . if that is wrong)"]
 
 
-def _find_label(sights: Mapping[str, Sight], asked: str | None) -> tuple[Sight, str]:
-    names = {name.lower(): name for name in reversed(list(sights))}
+def _find_label(profiles: Mapping[str, Profile], asked: str | None) -> tuple[Profile, str]:
+    names = {name.lower(): name for name in reversed(list(profiles))}
     known = next((names[wanted] for wanted in LABELS if wanted in names), None)
-    last = list(sights)[-1]
+    last = list(profiles)[-1]
     found, why = asked or known or last, "named by --label"
     if asked is None:
         why = f"{'by its name' if known else 'the last column'}; change it with --label"
-    sight = sights[found]
-    if asked is None and known is None and not (sight.values and (sight.whole or not sight.numeric)):
+    profile = profiles[found]
+    if asked is None and known is None and not (profile.values and (profile.whole or not profile.numeric)):
         raise InputError("which column is the label? Say it with --label COLUMN")
-    if sight.values is None:
-        problem = "numbers with more than" if sight.numeric else "more than"
+    if profile.values is None:
+        problem = "numbers with more than" if profile.numeric else "more than"
         raise InputError(
-            f"label '{found}' has {problem} {MOST} different values: Airlock predicts classes; name another "
+            f"label '{found}' has {problem} {MOST_CATEGORIES} different values: Airlock predicts classes; name another "
             "column with --label"
         )
-    if len(sight.values) < 2:
+    if len(profile.values) < 2:
         raise InputError(f"label '{found}' has one class only: name another column with --label")
-    return sight, why
+    return profile, why
 
 
-def _choose(sight: Sight, wishes: Wishes, decimal: str, beside_image: bool) -> Choice:
+def _choose(profile: Profile, wishes: Wishes, decimal: str, beside_image: bool) -> Choice:
     """What a column is, by what the owner said, then by what it shows."""
-    numeric = sight.commas if decimal == "," else sight.numeric
-    if _fits(sight.name, wishes.ignored):
-        return Choice(sight, "ignored", "as you said")
-    if _fits(sight.name, wishes.numbers):
+    numeric = profile.commas if decimal == "," else profile.numeric
+    if _fits(profile.name, wishes.ignored):
+        return Choice(profile, "ignored", "as you said")
+    if _fits(profile.name, wishes.numbers):
         if not numeric:
             raise InputError(
-                f"column '{sight.name}' has values that are no numbers: leave it out of --number"
+                f"column '{profile.name}' has values that are no numbers: leave it out of --number"
             )
-        return Choice(sight, "number", "as you said")
-    if _fits(sight.name, wishes.categories):
-        return _as_category(sight, "as you said")
+        return Choice(profile, "number", "as you said")
+    if _fits(profile.name, wishes.categories):
+        return _as_category(profile, "as you said")
     if beside_image:
-        return Choice(sight, "ignored", "beside an image")
-    return _guess(sight, numeric)
+        return Choice(profile, "ignored", "beside an image")
+    return _guess(profile, numeric)
 
 
-def _guess(sight: Sight, numeric: bool) -> Choice:
-    if sight.missing == sight.rows:
-        return Choice(sight, "ignored", "has no value at all")
-    if sight.name.strip().lower() in INDICES and (sight.counting or sight.alone):
-        return Choice(sight, "ignored", "a row number, such as pandas writes (index=False leaves it out)")
-    if sight.simple and IDENTIFIER.fullmatch(sight.name) and (sight.alone or sight.whole):
-        return Choice(sight, "ignored", "named as an identifier (--number or --category takes it in)")
-    if sight.counting and sight.rows > RARE:
-        return Choice(sight, "ignored", "counts the rows (--number takes it in)")
-    if sight.typed_date or (sight.forms and not (numeric and sight.forms != ["%Y%m%d"])):
-        return _as_date(sight)
-    if numeric and sight.simple:
-        few = sight.whole and sight.seen is not None and len(sight.seen) <= 10
-        return Choice(sight, "number", "whole numbers, few of them: a code? (--category)" if few else "")
-    if sight.simple:
-        return _as_category(sight, "")
-    return Choice(sight, "ignored", "a type that holds neither numbers nor text")
+def _guess(profile: Profile, numeric: bool) -> Choice:
+    if profile.missing == profile.rows:
+        return Choice(profile, "ignored", "has no value at all")
+    if profile.name.strip().lower() in INDICES and (profile.counting or profile.alone):
+        return Choice(profile, "ignored", "a row number, such as pandas writes (index=False leaves it out)")
+    if profile.simple and IDENTIFIER.fullmatch(profile.name) and (profile.alone or profile.whole):
+        return Choice(profile, "ignored", "named as an identifier (--number or --category takes it in)")
+    if profile.counting and profile.rows > RARE_CLASS:
+        return Choice(profile, "ignored", "counts the rows (--number takes it in)")
+    if profile.typed_date or (profile.forms and not (numeric and profile.forms != ["%Y%m%d"])):
+        return _as_date(profile)
+    if numeric and profile.simple:
+        few = profile.whole and profile.seen is not None and len(profile.seen) <= 10
+        return Choice(profile, "number", "whole numbers, few of them: a code? (--category)" if few else "")
+    if profile.simple:
+        return _as_category(profile, "")
+    return Choice(profile, "ignored", "a type that holds neither numbers nor text")
 
 
-def _as_category(sight: Sight, why: str) -> Choice:
-    if sight.values:
-        return Choice(sight, "category", why)
-    if not sight.simple or sight.typed_date:
-        raise InputError(f"column '{sight.name}' holds no text: leave it out of --category")
-    if sight.alone and not why:
-        return Choice(sight, "ignored", "nearly every record has its own text (--category hashes it)")
-    return Choice(sight, "hashed", why or f"more than {MOST} different texts: hashed into {BUCKETS} buckets")
+def _as_category(profile: Profile, why: str) -> Choice:
+    if profile.values:
+        return Choice(profile, "category", why)
+    if not profile.simple or profile.typed_date:
+        raise InputError(f"column '{profile.name}' holds no text: leave it out of --category")
+    if profile.alone and not why:
+        return Choice(profile, "ignored", "nearly every record has its own text (--category hashes it)")
+    return Choice(
+        profile,
+        "hashed",
+        why or f"more than {MOST_CATEGORIES} different texts: hashed into {BUCKETS} buckets",
+    )
 
 
-def _as_date(sight: Sight) -> Choice:
-    if sight.typed_date or sight.forms[0] is None:
-        return Choice(sight, "date", "dates, in ISO 8601")
-    if len(sight.forms) > 1:
-        return Choice(sight, "date", "dates, day first or month first: say it in `format`", "?")
-    return Choice(sight, "date", f"dates, as {sight.forms[0]}", sight.forms[0])
+def _as_date(profile: Profile) -> Choice:
+    if profile.typed_date or profile.forms[0] is None:
+        return Choice(profile, "date", "dates, in ISO 8601")
+    if len(profile.forms) > 1:
+        return Choice(profile, "date", "dates, day first or month first: say it in `format`", "?")
+    return Choice(profile, "date", f"dates, as {profile.forms[0]}", profile.forms[0])
 
 
 def _fits(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _image(sights: list[Sight], wishes: Wishes, notes: list[str]) -> dict[str, Any] | None:
-    one = next((sight for sight in sights if sight.picture), None)
+def _image(profiles: list[Profile], wishes: Wishes, notes: list[str]) -> dict[str, Any] | None:
+    one = next((profile for profile in profiles if profile.picture), None)
     if wishes.image:
         height, width, channels = wishes.image
         shape = {"height": height, "width": width, "channels": channels}
-        found = {**_one_column(one), **shape} if one else _numbered(sights, {**shape, "bounds": None})
+        found = {**_one_column(one), **shape} if one else _numbered(profiles, {**shape, "bounds": None})
         if found is None:
             raise InputError(
                 f"--image {height}x{width}x{channels}: there is no column of images, and no "
                 f"{height * width * channels} numbered columns"
             )
         return found
-    pixels = [sight for sight in sights if PIXELS.fullmatch(re.sub(r"\d+$", "", sight.name))]
+    pixels = [profile for profile in profiles if PIXELS.fullmatch(re.sub(r"\d+$", "", profile.name))]
     image = _one_column(one) if one else _numbered(pixels, square(len(pixels)))
     if image:
         size = f"{image['height']}x{image['width']}x{image['channels']}"
@@ -261,18 +281,22 @@ def _image(sights: list[Sight], wishes: Wishes, notes: list[str]) -> dict[str, A
     return image
 
 
-def _one_column(sight: Sight) -> dict[str, Any]:
-    return {**(sight.picture or {}), "column": sight.name, "missing": "drop" if sight.missing else "refuse"}
+def _one_column(profile: Profile) -> dict[str, Any]:
+    return {
+        **(profile.picture or {}),
+        "column": profile.name,
+        "missing": "drop" if profile.missing else "refuse",
+    }
 
 
-def _numbered(sights: list[Sight], shape: dict[str, Any] | None) -> dict[str, Any] | None:
+def _numbered(profiles: list[Profile], shape: dict[str, Any] | None) -> dict[str, Any] | None:
     """Columns such as pixel0, pixel1, ... that are as many as an image has values."""
     if shape is None:
         return None
     size = shape["height"] * shape["width"] * shape["channels"]
     found: dict[str, list[int]] = {}
-    for sight in sights:
-        if sight.numeric and (match := re.fullmatch(r"(.*?)(\d+)", sight.name)):
+    for profile in profiles:
+        if profile.numeric and (match := re.fullmatch(r"(.*?)(\d+)", profile.name)):
             found.setdefault(match[1], []).append(int(match[2]))
     for prefix, numbers in found.items():
         if sorted(numbers) == list(range(min(numbers), min(numbers) + size)):
@@ -287,21 +311,21 @@ def _names_of(image: Mapping[str, Any]) -> set[str]:
     return {image["pixels"].replace("{}", str(image["first"] + place)) for place in range(size)}
 
 
-def _extra(table: Table, sights: Mapping[str, Sight], decimal: str, notes: list[str]) -> dict[str, Any]:
+def _extra(table: Table, profiles: Mapping[str, Profile], decimal: str, notes: list[str]) -> dict[str, Any]:
     """Fields of the whole file, written only where they differ from what is usual."""
     extra: dict[str, Any] = {}
     if not table.header:
         extra["header"] = False
     if decimal != ".":
         extra["decimal"] = decimal
-    if any(sight.nan for sight in sights.values()):
+    if any(profile.nan for profile in profiles.values()):
         extra["missing_values"] = [*MISSING, *NAN]
         notes.append("NaN is written for missing values: `missing_values` lists it")
     return extra
 
 
 def _write(
-    name: str, target: Sight, image: dict[str, Any] | None, choices: Sequence[Choice], extra: dict[str, Any]
+    name: str, target: Profile, image: dict[str, Any] | None, choices: Sequence[Choice], extra: dict[str, Any]
 ) -> str:
     lines = [MARK + line for line in HEADER.format(name=name).splitlines()]
     lines += [
@@ -329,18 +353,18 @@ def _write(
     return "\n".join(lines) + "\n"
 
 
-def _missing_label(target: Sight) -> dict[str, str]:
+def _missing_label(target: Profile) -> dict[str, str]:
     return {"missing": "drop"} if target.missing else {}
 
 
 def _column(choice: Choice) -> Iterator[str]:
-    sight = choice.sight
-    found = {"category": ["categories"]}.get(choice.kind, []) + ["missing"] * bool(sight.missing)
+    profile = choice.profile
+    found = {"category": ["categories"]}.get(choice.kind, []) + ["missing"] * bool(profile.missing)
     form = {"format": choice.form} if choice.form else {}
     kinds: dict[str, dict[str, Any]] = {
         "number": {"type": "number", "bounds": None},
         "date": {"type": "date", "unit": "day", "bounds": None, **form},
-        "category": {"type": "category", "categories": sight.values},
+        "category": {"type": "category", "categories": profile.values},
         "hashed": {"type": "category", "buckets": BUCKETS},
     }
     fields = kinds.get(choice.kind)
@@ -348,8 +372,10 @@ def _column(choice: Choice) -> Iterator[str]:
         return
     if found:
         yield f"{MARK}found in the data, unconfirmed: {', '.join(found)}"
-    tail = {"missing": "impute" if sight.missing else "refuse"} | ({"why": ""} if "bounds" in fields else {})
-    yield f"- {_flow(name=sight.name, **fields, **tail)}"
+    tail = {"missing": "impute" if profile.missing else "refuse"} | (
+        {"why": ""} if "bounds" in fields else {}
+    )
+    yield f"- {_flow(name=profile.name, **fields, **tail)}"
 
 
 def confirmed(text: str) -> str:

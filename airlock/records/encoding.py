@@ -20,7 +20,7 @@ from airlock.records import pixels
 from airlock.records.schema import Column, Schema
 from airlock.records.values import Values, buckets, days, numbers, texts
 
-IMPUTED = (
+IMPUTED_VALUE = (
     0.5  # the middle of the public bounds; the indicator beside it tells a model that it is no measurement
 )
 
@@ -172,7 +172,7 @@ def _scaled(values: Values, column: Column) -> tuple[NDArray[np.float64], NDArra
     clipped = np.clip(found, low, high)
     values.count("clipped", (clipped != found) & ~missing)
     scaled = (clipped - low) / (high - low)
-    scaled[missing] = IMPUTED
+    scaled[missing] = IMPUTED_VALUE
     return scaled, missing
 
 

@@ -18,7 +18,7 @@ from airlock.errors import InputError
 from airlock.records.drafting import flow
 from airlock.records.schema import LOADER, listed
 
-LOW, HIGH, NAMES = (
+LOW_NAMES, HIGH_NAMES, NAMES = (
     ("low", "min", "minimum", "lower"),
     ("high", "max", "maximum", "upper"),
     ("name", "column", "variable"),
@@ -37,7 +37,7 @@ class Bound:
 
 
 def parse_bound(text: str, why: str = "") -> Bound:
-    """Bounds from "LOW,HIGH" (or "LOW HIGH").
+    """Bounds from "LOW_NAMES,HIGH_NAMES" (or "LOW_NAMES HIGH_NAMES").
 
     Raises:
         InputError: they are no two ascending numbers or dates.
@@ -67,7 +67,10 @@ def read_dictionary(path: Path) -> dict[str, Bound]:
             f"{path.name} cannot be read as CSV in UTF-8: give a table with the columns name, low, high"
         ) from None
     keys = {key.strip().lower(): key for key in (rows[0] if rows else {}) if key}
-    wanted = [next((keys[name] for name in names if name in keys), None) for names in (NAMES, LOW, HIGH, WHY)]
+    wanted = [
+        next((keys[name] for name in names if name in keys), None)
+        for names in (NAMES, LOW_NAMES, HIGH_NAMES, WHY)
+    ]
     if None in wanted[:3]:
         raise InputError(
             f"{path.name} has no columns name, low, high: they say which column has which bounds"

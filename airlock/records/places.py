@@ -19,11 +19,11 @@ from airlock.errors import InputError
 
 PARQUET = (".parquet", ".pq")
 CHUNK = 1 << 20
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Part:
+class PlacePart:
     """One file of a place; its name is relative to the place, and empty where the place is that file."""
 
     name: str
@@ -40,7 +40,7 @@ def absolute(place: str) -> str:
     return place if is_remote(place) else str(Path(place.removeprefix("file://")).resolve())
 
 
-def parts_of(place: str) -> list[Part]:
+def parts_of(place: str) -> list[PlacePart]:
     """The files of a place, in the order of their names. In a folder these are its Parquet files, at any
     depth.
 
@@ -50,38 +50,40 @@ def parts_of(place: str) -> list[Part]:
     with _plain_errors(place):
         system, path = _reach(place)
         if not _is_folder(system, path, place):
-            return [Part("", lambda: system.open(path, "rb"))]
+            return [PlacePart("", lambda: system.open(path, "rb"))]
         names = sorted(name for name in system.find(path) if _is_part(name.removeprefix(path)))
     if not names:
         raise InputError(
             f"no Parquet files were found in {shown(place)}: name a file, or the folder of its .parquet parts"
         )
-    return [Part(name.removeprefix(path).lstrip("/"), partial(system.open, name, "rb")) for name in names]
+    return [
+        PlacePart(name.removeprefix(path).lstrip("/"), partial(system.open, name, "rb")) for name in names
+    ]
 
 
 @contextmanager
-def at_hand(place: str, spool: Path, told: Told = lambda done, total: None) -> Iterator[Path]:
+def at_hand(place: str, spool: Path, progress: Progress = lambda done, total: None) -> Iterator[Path]:
     """The place as a local path: itself, or a copy in `spool` that is gone afterwards."""
     if not is_remote(place):
         yield Path(absolute(place))
         return
     try:
-        yield fetch(place, spool, told)
+        yield fetch(place, spool, progress)
     finally:
         shutil.rmtree(spool, ignore_errors=True)
 
 
-def fetch(place: str, folder: Path, told: Told = lambda done, total: None) -> Path:
+def fetch(place: str, folder: Path, progress: Progress = lambda done, total: None) -> Path:
     """Copy the files of a place into a folder that only its owner can open."""
     parts = parts_of(place)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for done, part in enumerate(parts):
-        told(done, len(parts))
+        progress(done, len(parts))
         target = folder / (part.name or Path(place.rstrip("/")).name)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _plain_errors(place), part.open() as source, target.open("wb") as copy:
             shutil.copyfileobj(source, copy, CHUNK)
-    told(len(parts), len(parts))
+    progress(len(parts), len(parts))
     return folder if parts[0].name else target
 
 

@@ -29,12 +29,12 @@ from airlock.records.places import PARQUET, parts_of
 
 Format = Literal["csv", "parquet"]
 BLOCK = 1 << 20
-WIDE = 64  # lines of a very wide file that are read at once, up to LONGEST bytes
-LONGEST = 1 << 25
+WIDE_LINES = 64  # lines of a very wide file that are read at once, up to LONGEST_BLOCK bytes
+LONGEST_BLOCK = 1 << 25
 ROWS = 1 << 13
 MOST_COLUMNS = 20_000
 DELIMITERS = ",;\t|"
-COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
+COMPRESSION_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 FIRST_LINES = 1000  # a wrong byte this early is the encoding; later it is named by its row
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 NOT_UTF_8 = (
@@ -222,7 +222,7 @@ def _head(path: Path) -> bytes:
 
 
 def _compression(head: bytes) -> str | None:
-    return next((name for first, name in COMPRESSED.items() if head.startswith(first)), None)
+    return next((name for first, name in COMPRESSION_MAGIC.items() if head.startswith(first)), None)
 
 
 def _unpacked(path: Path, head: bytes) -> bytes:
@@ -237,7 +237,7 @@ def _look_at_csv(path: Path, head: bytes, header: bool) -> Table:
         raise InputError(STRADDLES.format(size=BLOCK >> 20, name=path.name))
     first = text.lstrip("\ufeff\r\n").split("\n", 1)[0]
     delimiter = max(DELIMITERS, key=first.count) if any(mark in first for mark in DELIMITERS) else ","
-    block = min(LONGEST, max(BLOCK, WIDE * len(first)))
+    block = min(LONGEST_BLOCK, max(BLOCK, WIDE_LINES * len(first)))
     table = Table(path, "csv", (), delimiter, header=header, block=block, encoding=encoding)
     with _plain_errors(path, "csv", header=header), _open_csv(table, pa.csv.ConvertOptions()) as reader:
         names = tuple(reader.schema.names)

@@ -19,7 +19,7 @@ from pathlib import Path
 from airlock.errors import ReleaseError
 from airlock.inside import manifest
 
-HALF = re.compile(r"\.[0-9a-f]{64}-(?:(?P<process>[0-9]+)-)?[a-z0-9_]{8}")
+HALF_COPY = re.compile(r"\.[0-9a-f]{64}-(?:(?P<process>[0-9]+)-)?[a-z0-9_]{8}")
 
 
 def store(archive: Path, release_id: str, folder: Path) -> str:
@@ -115,7 +115,7 @@ def sweep(folder: Path) -> list[Path]:
     """
     swept = []
     for path in folder.glob(".*-*"):
-        parts, facts = HALF.fullmatch(path.name), path.lstat()
+        parts, facts = HALF_COPY.fullmatch(path.name), path.lstat()
         if not parts or facts.st_uid != os.getuid() or not stat.S_ISDIR(facts.st_mode):
             continue
         number = parts["process"]

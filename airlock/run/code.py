@@ -23,7 +23,7 @@ MODULES = {
     "report": "stages.open.report.report",
 }
 # All of the tool that a stage may import; the rest is not even there behind the wall.
-INSIDE = (
+INSIDE_FILES = (
     *("__init__.py", "errors.py", "params.py", "storage.py"),
     *("attack", "compare", "inside", "models", "privacy", "records"),
 )
@@ -62,5 +62,5 @@ class Code:
 
 def of_workspace(workspace: Path) -> Code:
     """The installed tool's own part, and the stages of the workspace."""
-    granted = tuple(TOOL / name for name in INSIDE)
+    granted = tuple(TOOL / name for name in INSIDE_FILES)
     return Code(ENTRY, (TOOL.parent, workspace), granted, (STAGES,), MODULES)

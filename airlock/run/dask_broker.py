@@ -30,12 +30,14 @@ from airlock.params import ReleaseParams
 RESOURCE = "airlock"
 PLUGIN = "airlock"
 LOOK_SECONDS = 1.0
-TAKEN_OVER = "what was reserved stays reserved: the next run makes the same release and pays nothing more"
+RESERVATION_STAYS = (
+    "what was reserved stays reserved: the next run makes the same release and pays nothing more"
+)
 # A lost worker costs at most one task; an answer is as large as the sums, however many chunks it covers.
 TASKS_PER_WORKER, CHUNKS_PER_TASK = 8, 256
 
 # What a result is kept in: memory. No spilling to disk, no page that shows tasks, no scaling, no profile.
-QUIET: dict[str, Any] = {
+QUIET_SETTINGS: dict[str, Any] = {
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
@@ -63,7 +65,7 @@ def check_address(address: str | None, source: str = "params.yaml: release.addre
         return address
     raise ParamsError(
         f"{source} '{address}': exact sums travel over tls://HOST:PORT only, on this machine too; "
-        f"`{certificates.MAKE}` makes the certificates"
+        f"`{certificates.MAKE_COMMAND}` makes the certificates"
     )
 
 
@@ -75,7 +77,7 @@ def security(home: Project, role: str) -> Any:
         return found
     if not own.holds(role):
         raise ParamsError(
-            f"a Dask {role} needs certificates: `{certificates.MAKE}` makes them, or copy {own.folder.name}/ "
+            f"a Dask {role} needs certificates: `{certificates.MAKE_COMMAND}` makes them, or copy {own.folder.name}/ "
             "from the machine that has them (docs/scale.md)"
         )
     files = {f"tls_{role}_cert": str(own.certificate(role)), f"tls_{role}_key": str(own.key(role))}
@@ -85,11 +87,11 @@ def security(home: Project, role: str) -> Any:
 def distributed() -> Any:
     """The package, set to be quiet; imported when needed (half a second), and only half typed."""
     package = importlib.import_module("distributed")
-    importlib.import_module("dask.config").set(QUIET)
+    importlib.import_module("dask.config").set(QUIET_SETTINGS)
     return package
 
 
-class Cluster:
+class DaskCluster:
     """Answers a stage's questions from a cluster; an `Exchange` for the granted connection."""
 
     def __init__(self, release: ReleaseParams, home: Project) -> None:
@@ -119,7 +121,7 @@ class Cluster:
         self._wait_for_workers()
         asked = self._client.submit(same, b"", resources={RESOURCE: 1}, pure=False)
         self._patiently(partial(asked.result, timeout=LOOK_SECONDS), time.monotonic() + self._patience)
-        self._aftermath = TAKEN_OVER
+        self._aftermath = RESERVATION_STAYS
 
     @cached_property
     def _client(self) -> Any:

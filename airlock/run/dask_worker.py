@@ -36,7 +36,7 @@ MODULE = "stages.release.cluster"
 FOLDER = "data/sealed"
 
 
-class Clerk(WorkerPlugin):
+class ConfinedPlugin(WorkerPlugin):
     """Passes requests to the confined process, one at a time, and starts it when it is needed."""
 
     name = dask_broker.PLUGIN
@@ -163,7 +163,7 @@ async def _serve(address: str, workspace: Path, security: Any) -> None:
             nthreads=1,
             memory_limit=0,
             resources={dask_broker.RESOURCE: 1},
-            plugins=(Clerk(workspace),),
+            plugins=(ConfinedPlugin(workspace),),
             security=security,
             dashboard=False,
             local_directory=folder,

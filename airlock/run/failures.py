@@ -21,7 +21,7 @@ from airlock import errors
 from airlock.errors import AirlockError
 from airlock.owner.home import Project, project, write_private
 
-KILLED = "Killed"
+KILLED_CLASS = "Killed"
 # What may be told to anyone: a class of ours or of Python's own. A stage chooses the names of others.
 CLASSES = {
     name
@@ -29,7 +29,7 @@ CLASSES = {
     for name, found in vars(module).items()
     if isinstance(found, type) and issubclass(found, BaseException)
 }
-INNER = re.compile(r"\[(\w+)\]$|\((\w+) at ")
+INNER_CLASS = re.compile(r"\[(\w+)\]$|\((\w+) at ")
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Failure:
     stage: str
     when: str
     pid: int
-    error: str = KILLED
+    error: str = KILLED_CLASS
     words: str = ""
 
     @property
     def under_way(self) -> bool:
         """Whether it is still running."""
-        return self.error == KILLED and Path("/proc", str(self.pid)).exists()
+        return self.error == KILLED_CLASS and Path("/proc", str(self.pid)).exists()
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def of_workspace(workspace: Path) -> list[Failure]:
 
 def class_of(error: BaseException) -> str:
     """The class of an error, or the one that a stage ended with behind the wall if that may be told."""
-    found = INNER.search(str(error)) if isinstance(error, AirlockError) else None
+    found = INNER_CLASS.search(str(error)) if isinstance(error, AirlockError) else None
     inner = (found[1] or found[2]) if found else ""
     return inner if inner in CLASSES else type(error).__name__
 

@@ -24,8 +24,8 @@ from airlock.owner.home import Project, append_log, owner_log
 from airlock.params import Params
 from airlock.run.code import Code
 from airlock.run.limits import Limits
-from airlock.run.speech import event as as_event
-from airlock.run.speech import lines, pass_on
+from airlock.run.stage_output import event as as_event
+from airlock.run.stage_output import lines, pass_on
 from airlock.wall import sandbox
 from airlock.wall.grants import Held
 from airlock.wall.layers import Layer

@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 
 from airlock.params import BoundaryParams
-from airlock.wall import plan
+from airlock.wall import launch_plan
 
 GIB, MIB = 1 << 30, 1 << 20
 _SHARE = 0.9
@@ -32,9 +32,11 @@ class Limits:
     output: int
     time: float
 
-    def for_kernel(self) -> plan.Limits:
+    def for_kernel(self) -> launch_plan.LaunchLimits:
         """Those that the launcher sets."""
-        return plan.Limits(memory=self.memory, processes=self.processes, file_size=self.file_size)
+        return launch_plan.LaunchLimits(
+            memory=self.memory, processes=self.processes, file_size=self.file_size
+        )
 
 
 def of(boundary: BoundaryParams) -> Limits:

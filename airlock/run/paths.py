@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airlock.errors import BoundaryError, InputError
-from airlock.inside.digests import CHUNK, COMPILED, md5_listing, sha256_listing
+from airlock.inside.digests import BYTECODE_FOLDER, CHUNK, md5_listing, sha256_listing
 from airlock.wall import kernel
 from airlock.wall.grants import Held
 
@@ -98,7 +98,7 @@ def opened(descriptor: int) -> Iterator[int]:
 
 
 @dataclass(frozen=True)
-class Entry:
+class FolderEntry:
     """One entry below an open folder: its name relative to the top,
     its folder's descriptor, and what it is.
     """
@@ -112,7 +112,7 @@ class Entry:
         return self.name.rpartition("/")[2]
 
 
-def entries(descriptor: int, what: str, *, own: bool = False) -> Iterator[Entry]:
+def entries(descriptor: int, what: str, *, own: bool = False) -> Iterator[FolderEntry]:
     """Everything below an open folder, a folder before what is in it. Nothing is followed.
 
     Args:
@@ -129,7 +129,7 @@ def entries(descriptor: int, what: str, *, own: bool = False) -> Iterator[Entry]
         yield entry
 
 
-def _below(folder: int, prefix: str, what: str, depth: int, own: bool) -> Iterator[Entry]:
+def _below(folder: int, prefix: str, what: str, depth: int, own: bool) -> Iterator[FolderEntry]:
     if depth > DEEPEST:
         raise BoundaryError(f"'{what}' has folders {DEEPEST} deep and more: make it flatter")
     if own:
@@ -137,7 +137,7 @@ def _below(folder: int, prefix: str, what: str, depth: int, own: bool) -> Iterat
     with opened(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)) as readable:
         for name in sorted(os.listdir(readable)):
             status = os.stat(name, dir_fd=readable, follow_symlinks=False)
-            yield Entry(prefix + name, readable, status)
+            yield FolderEntry(prefix + name, readable, status)
             if stat.S_ISDIR(status.st_mode):
                 flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
                 with opened(os.open(name, flags, dir_fd=readable)) as inner:
@@ -156,15 +156,15 @@ def _unhashed(descriptor: int, name: str) -> Iterator[str]:
     """
     if _is_folder(descriptor):
         for entry in entries(descriptor, name):
-            bare = COMPILED not in entry.name.split("/") and entry.last.endswith(COMPILED_ENDINGS)
+            bare = BYTECODE_FOLDER not in entry.name.split("/") and entry.last.endswith(COMPILED_ENDINGS)
             if bare and name.split("/")[0] in CODE:
                 raise BoundaryError(
                     f"'{name}/{entry.name}' is compiled code, which nobody can review: remove it"
                 )
             if (
-                entry.last == COMPILED
+                entry.last == BYTECODE_FOLDER
                 and stat.S_ISDIR(entry.status.st_mode)
-                and COMPILED not in entry.name.split("/")[:-1]
+                and BYTECODE_FOLDER not in entry.name.split("/")[:-1]
             ):
                 yield entry.name
 
@@ -179,7 +179,7 @@ def hashes(held: Held, *, compiled: bool = True) -> dict[str, str]:
         return _file_hashes(held.descriptor, "", str(held.path))
     found = {}
     for entry in entries(held.descriptor, held.path.name):
-        skipped = not compiled and COMPILED in entry.name.split("/")
+        skipped = not compiled and BYTECODE_FOLDER in entry.name.split("/")
         if skipped or stat.S_ISDIR(entry.status.st_mode):
             continue
         if not stat.S_ISREG(entry.status.st_mode):

@@ -108,9 +108,9 @@ def note(project: Project, ledger: Ledger) -> None:
     place = witness(project)
     if place is None:
         return
-    told = ledger.receipt()
+    stated = ledger.receipt()
     line = json.dumps(
-        {"project": project.id, **{name: told[name] for name in ("scratch", "sequence", "head")}},
+        {"project": project.id, **{name: stated[name] for name in ("scratch", "sequence", "head")}},
         sort_keys=True,
     )
     try:
@@ -179,18 +179,20 @@ def _forgotten(
             found[one] = _from_folder(project.archive / one, public)
     unclear = []
     for receipt in seen.receipts:
-        for told in receipt.body.get("releases", []):
-            one = str(told["id"])
+        for stated in receipt.body.get("releases", []):
+            one = str(stated["id"])
             if one in known or one in found:
                 continue
-            folder = workspace / str(told["out"])
-            if (folder / manifest.NAME).is_file() and manifest.digest(folder) == told["manifest"]:
+            folder = workspace / str(stated["out"])
+            if (folder / manifest.NAME).is_file() and manifest.digest(folder) == stated["manifest"]:
                 found[one] = _from_folder(folder, public)
             elif population is not None:
                 scratch = bool((receipt.body.get("ledger") or {}).get("scratch"))
                 found[one] = (
-                    _release(one, population, told["mechanism"], told["proven"], told["passes"], scratch),
-                    str(told["manifest"]),
+                    _release(
+                        one, population, stated["mechanism"], stated["proven"], stated["passes"], scratch
+                    ),
+                    str(stated["manifest"]),
                 )
             else:
                 unclear.append(one)
@@ -269,10 +271,10 @@ def _noted(project: Project) -> Iterator[Mapping[str, Any]]:
         return
     for line in place.read_text().splitlines():
         try:
-            told = json.loads(line)
+            stated = json.loads(line)
         except ValueError:
             raise LedgerError(
                 "AIRLOCK_WITNESS has a line that is no head: it was edited; restore it"
             ) from None
-        if told.get("project") == project.id:
-            yield told
+        if stated.get("project") == project.id:
+            yield stated

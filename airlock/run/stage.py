@@ -39,7 +39,7 @@ from airlock.wall.layers import Layer, choose
 from airlock.wall.sandbox import Outcome
 
 if TYPE_CHECKING:
-    from airlock.run.dask_broker import Cluster
+    from airlock.run.dask_broker import DaskCluster
 
 _OUTS, _CHECKPOINT, _RAW = "/.airlock/outs", "/.airlock/checkpoint", "/.airlock/raw"
 """What these folders are called in a new root, where their own names would tell about the machine."""
@@ -110,7 +110,7 @@ class Made:
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     watched: tuple[Path, ...] = ()
     ledger: Ledger | None = None
-    connection: Cluster | None = None
+    connection: DaskCluster | None = None
 
 
 def request(
@@ -173,10 +173,10 @@ def run_stage(
     return receipts.write(asked.workspace, describe(made), sign, archive=asked.project.receipts)
 
 
-def make_again(asked: Request, told: Mapping[str, Any]) -> None:
+def make_again(asked: Request, facts: Mapping[str, Any]) -> None:
     """Replace an open stage's outs by what it makes now, without signing anything."""
     with open_desk(asked) as desk:
-        confined(asked, desk, facts=told)
+        confined(asked, desk, facts=facts)
         publish(desk.staging, asked.stage.outs, asked.workspace, most=asked.limits.file_size)
 
 
@@ -185,14 +185,14 @@ def _ingest(asked: Request, desk: Desk) -> Made:
     found = handles.of(asked.workspace, asked.params.dataset)
     facts = handles.public_facts(asked.workspace, asked.params)
     keys = seal_keys(keyring, facts, keyring.generation) | {"split": keyring.split_key(facts.population)}
-    told = {"facts": asdict(facts), "generation": keyring.generation}
+    given = {"facts": asdict(facts), "generation": keyring.generation}
     spool = asked.project.spool
     try:
         raw: dict[str, Path] = {
-            role: registry.check(asked.project, keyring, handle, spool=spool, told=_fetching(asked, role))
+            role: registry.check(asked.project, keyring, handle, spool=spool, progress=_fetching(asked, role))
             for role, handle in found.items()
         }
-        outcome = confined(asked, desk, raw=raw, keys=keys, facts=told)
+        outcome = confined(asked, desk, raw=raw, keys=keys, facts=given)
     finally:
         remove(spool)
     fingerprints: dict[str, str] = {role: handle.fingerprint for role, handle in found.items()}
@@ -251,26 +251,26 @@ def make_releases(
     keys: Mapping[str, bytes],
     noise: Mapping[str, bytes],
     *,
-    connection: Cluster | None = None,
+    connection: DaskCluster | None = None,
 ) -> Outcome:
     """Let the confined stage make releases, with the keys of the
     sealed files and one noise key for each out.
     """
-    told = {"facts": asdict(facts), "releases": {out: {"id": one} for out, one in ids.items()}}
+    given = {"facts": asdict(facts), "releases": {out: {"id": one} for out, one in ids.items()}}
     keys = {**keys, **{"noise:" + out: key for out, key in noise.items()}}
     progress = "-".join(sorted(ids.values()))
-    return confined(asked, desk, keys=keys, facts=told, connection=connection, progress=progress)
+    return confined(asked, desk, keys=keys, facts=given, connection=connection, progress=progress)
 
 
-def _cluster(params: Params, home: Project) -> Cluster | None:
+def _cluster(params: Params, home: Project) -> DaskCluster | None:
     """The one connection that a release stage can be granted; a bad address is told before anything is
     reserved.
     """
     if params.release.engine == "local":
         return None
-    from airlock.run.dask_broker import Cluster
+    from airlock.run.dask_broker import DaskCluster
 
-    return Cluster(params.release, home)
+    return DaskCluster(params.release, home)
 
 
 def _open(asked: Request, desk: Desk) -> Made:
@@ -299,7 +299,7 @@ def confined(
     progress: str = "",
     keys: Mapping[str, bytes] | None = None,
     facts: Mapping[str, Any] | None = None,
-    connection: Cluster | None = None,
+    connection: DaskCluster | None = None,
 ) -> Outcome:
     """Run the stage's code behind the wall: it sees what is held, the raw files if it is given any, and its
     own folders.
@@ -309,19 +309,19 @@ def confined(
     with ExitStack() as stack:
         reads = {**desk.held, **_hold_raw(raw or {}, stack)}
         staging = stack.enter_context(paths.hold_folder(desk.staging, _OUTS))
-        told = {name: one.inside(new_root=asked.new_root) for name, one in reads.items()}
-        told |= {out: staging.inside(new_root=asked.new_root) / out for out in asked.stage.outs}
+        inside = {name: one.inside(new_root=asked.new_root) for name, one in reads.items()}
+        inside |= {out: staging.inside(new_root=asked.new_root) / out for out in asked.stage.outs}
         writes, kept = [staging], checkpoint(asked, progress)
         if kept:
             writes.append(stack.enter_context(paths.hold_folder(kept, _CHECKPOINT)))
-            told["checkpoint"] = writes[-1].inside(new_root=asked.new_root)
+            inside["checkpoint"] = writes[-1].inside(new_root=asked.new_root)
         visit = Visit(
             stage=asked.stage.name,
             zone=asked.zone,
             module=asked.code.module_of(asked.stage.name, asked.stage.module),
             code=asked.code,
             params=asked.params,
-            paths=told,
+            paths=inside,
             reads=tuple(reads.values()),
             writes=tuple(writes),
             scratch=desk.scratch,

@@ -22,7 +22,7 @@ _SHARED_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True)
-class Finding:
+class MachineFact:
     """One thing that was looked at.
 
     Attributes:
@@ -44,8 +44,8 @@ class Finding:
 class Examination:
     """All findings about this machine."""
 
-    layers: tuple[Finding, ...]
-    surroundings: tuple[Finding, ...]
+    layers: tuple[MachineFact, ...]
+    surroundings: tuple[MachineFact, ...]
     versions: dict[str, str]
 
     @property
@@ -63,7 +63,7 @@ def examine() -> Examination:
     """Look at everything; takes about a second."""
     problems = probe()
     layers = tuple(
-        Finding(layer, not problem, _answer(layer, problem), problem, LEFT_OPEN[layer] if problem else "")
+        MachineFact(layer, not problem, _answer(layer, problem), problem, LEFT_OPEN[layer] if problem else "")
         for layer, problem in problems.items()
     )
     offered = frozenset(layer for layer, problem in problems.items() if not problem)
@@ -78,10 +78,10 @@ def _answer(layer: Layer, problem: str) -> str:
     return f"not sure that a stage {MEANING[layer]}" if problem else f"yes, a stage {MEANING[layer]}"
 
 
-def _recorder(offered: frozenset[Layer]) -> Finding:
+def _recorder(offered: frozenset[Layer]) -> MachineFact:
     recorder = record([], Grants(), offered)
     recorder.close()
-    return Finding(
+    return MachineFact(
         "recorder",
         recorder.descriptor >= 0,
         recorder.name,
@@ -89,48 +89,48 @@ def _recorder(offered: frozenset[Layer]) -> Finding:
     )
 
 
-def _identity(offered: frozenset[Layer]) -> Finding:
+def _identity(offered: frozenset[Layer]) -> MachineFact:
     """Whether stages get a user number of their own, tried with a stage that tells its own."""
     if os.geteuid() != 0:
-        return Finding("user", True, "stages run as this user, without any power to change it")
+        return MachineFact("user", True, "stages run as this user, without any power to change it")
     if not offered >= {Layer.ROOT, Layer.CAPABILITIES}:
-        return Finding(
+        return MachineFact(
             "user", False, "stages run as root", "run Airlock as an ordinary user, or get a new root"
         )
     user = trial().user
     if user == 0:
         remedy = "use a file system with mapped mounts (ext4, XFS, Btrfs, tmpfs), or an ordinary user"
-        return Finding("user", False, "stages run as root, without its powers", remedy)
-    return Finding("user", True, f"stages run as users of their own that own nothing (now: {user})")
+        return MachineFact("user", False, "stages run as root, without its powers", remedy)
+    return MachineFact("user", True, f"stages run as users of their own that own nothing (now: {user})")
 
 
-def _limits() -> Finding:
+def _limits() -> MachineFact:
     pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     answer = (
         "by the kernel for each process (rlimits), by the runner for output and time; memory here: "
         f"{pages:.1f} GiB"
     )
-    return Finding("limits", True, f"{answer}; set them in params.yaml, boundary")
+    return MachineFact("limits", True, f"{answer}; set them in params.yaml, boundary")
 
 
-def _memory() -> Finding:
+def _memory() -> MachineFact:
     """Where TMPDIR and the staging of release stages go."""
     if (
         _SHARED_MEMORY.is_dir()
         and _file_system(_SHARED_MEMORY) == "tmpfs"
         and os.access(_SHARED_MEMORY, os.W_OK)
     ):
-        return Finding(
+        return MachineFact(
             "temporary files",
             True,
             f"in memory, {shutil.disk_usage(_SHARED_MEMORY).free / 2**30:.1f} GiB free",
         )
-    return Finding(
+    return MachineFact(
         "temporary files", False, "on disk", "mount a tmpfs at /dev/shm (in a container: --shm-size)"
     )
 
 
-def _swap() -> Finding:
+def _swap() -> MachineFact:
     swaps = [line.split()[0] for line in _lines("/proc/swaps")[1:]]
     exposed = [name for name in swaps if "zram" not in name and "/dm-" not in name]
     remedy = (
@@ -138,11 +138,11 @@ def _swap() -> Finding:
         if exposed
         else ""
     )
-    return Finding("swap", not exposed, ", ".join(swaps) or "none", remedy)
+    return MachineFact("swap", not exposed, ", ".join(swaps) or "none", remedy)
 
 
-def _core_dumps() -> Finding:
-    return Finding(
+def _core_dumps() -> MachineFact:
+    return MachineFact(
         "core dumps",
         True,
         "off for stages and for every process with a key (this machine's pattern: "
@@ -150,14 +150,14 @@ def _core_dumps() -> Finding:
     )
 
 
-def _carriers() -> Finding:
+def _carriers() -> MachineFact:
     found = unlisted_records()
     remedy = (
         "an open stage can read these: look whether they are records, and list them in airlock/wall/grants.py"
         if found
         else ""
     )
-    return Finding(
+    return MachineFact(
         "data in packages",
         not found,
         ", ".join(found) or "all known carriers are hidden from open stages",
@@ -165,9 +165,9 @@ def _carriers() -> Finding:
     )
 
 
-def _devices() -> Finding:
+def _devices() -> MachineFact:
     nodes = sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*"))
-    return Finding("GPU", True, ", ".join(nodes) or "none; stages use the CPU")
+    return MachineFact("GPU", True, ", ".join(nodes) or "none; stages use the CPU")
 
 
 def _versions() -> dict[str, str]:

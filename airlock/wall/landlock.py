@@ -25,7 +25,7 @@ WRITE = READ | WRITE_FILE | TRUNCATE | MAKE_REG | MAKE_DIR | REMOVE_FILE | REMOV
 SCRATCH = WRITE | MAKE_SOCK | MAKE_FIFO | MAKE_SYM
 _ON_A_FILE = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 
-OLDEST = 3
+OLDEST_VERSION = 3
 """Linux 6.2. Before it any file that the user owns could be emptied, whatever the rules say."""
 
 _VERSION, _PATH_BENEATH = 1, 1
@@ -49,7 +49,7 @@ def handled(version: int) -> int:
 def restrict(rules: list[tuple[str, int, int]]) -> None:
     """Refuse every access to files but those of `rules`, and all of TCP, for ever. Needs no_new_privs."""
     abi = version()
-    if abi < OLDEST:
+    if abi < OLDEST_VERSION:
         raise OSError(38, "landlock: not offered by this kernel")
     attributes = struct.pack("<QQQ", handled(abi), _NETWORK if abi >= 4 else 0, _SCOPES if abi >= 6 else 0)
     ruleset = kernel.syscall(

@@ -27,7 +27,7 @@ TYPE_CHECKING = False  # `typing` itself would cost 4 ms
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from airlock.wall.plan import Limits, Plan
+    from airlock.wall.launch_plan import LaunchLimits, LaunchPlan
 
 _SIGKILL = 9
 _CLOSE_ON_EXEC = 4
@@ -55,9 +55,9 @@ def main() -> int:
     return _guard(child)
 
 
-def _receive() -> Plan:
+def _receive() -> LaunchPlan:
     length = int.from_bytes(_read(4), "little")
-    plan: Plan = marshal.loads(_read(length))
+    plan: LaunchPlan = marshal.loads(_read(length))
     return plan
 
 
@@ -71,7 +71,7 @@ def _read(length: int) -> bytes:
     return data
 
 
-def _fail(plan: Plan, error: Exception) -> NoReturn:
+def _fail(plan: LaunchPlan, error: Exception) -> NoReturn:
     os.write(plan["report"], str(getattr(error, "strerror", None) or repr(error)).encode())
     os._exit(_SETUP_FAILED)
 
@@ -125,7 +125,7 @@ def _exit_status(status: int) -> int:
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
-def _inside(plan: Plan, maps: dict[tuple[int, int], int]) -> NoReturn:
+def _inside(plan: LaunchPlan, maps: dict[tuple[int, int], int]) -> NoReturn:
     try:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, _SIGKILL)
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
@@ -152,7 +152,7 @@ def _inside(plan: Plan, maps: dict[tuple[int, int], int]) -> NoReturn:
         _fail(plan, error)
 
 
-def _limit(limits: Limits) -> None:
+def _limit(limits: LaunchLimits) -> None:
     """Never above what is set already; 0 is no limit."""
     for kind, most in (
         (resource.RLIMIT_DATA, limits["memory"]),
@@ -171,7 +171,7 @@ def _deafen() -> None:
             os.dup2(os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NOCTTY), descriptor)
 
 
-def _restrict(plan: Plan, identity: int) -> None:
+def _restrict(plan: LaunchPlan, identity: int) -> None:
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     if "capabilities" in plan["layers"]:
         capabilities.drop(identity)
@@ -194,7 +194,7 @@ def _reap(stage: int) -> NoReturn:
             os._exit(_exit_status(status))
 
 
-def _start(plan: Plan) -> NoReturn:
+def _start(plan: LaunchPlan) -> NoReturn:
     os.setsid()
     _try_walls(plan)
     copies = {
@@ -207,7 +207,7 @@ def _start(plan: Plan) -> NoReturn:
     os.execve(plan["argv"][0], plan["argv"], plan["environment"])
 
 
-def _try_walls(plan: Plan) -> None:
+def _try_walls(plan: LaunchPlan) -> None:
     """Attack each wall once from the inside: what is reported as in force has been seen to hold in this very
     run.
     """

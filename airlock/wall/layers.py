@@ -13,7 +13,7 @@ from typing import Literal
 
 from airlock.errors import BoundaryError
 from airlock.wall import capabilities, kernel, landlock, namespaces, seccomp
-from airlock.wall.plan import EMPTY, NOWHERE
+from airlock.wall.launch_plan import EMPTY_PLAN, NOWHERE
 
 Enforcement = Literal["strict", "auto", "advisory"]
 
@@ -106,7 +106,7 @@ def _landlock_remedy() -> str:
     if version := landlock.version():
         return (
             f"version {version} is too old, use Linux 6.2 or newer"
-            if version < landlock.OLDEST
+            if version < landlock.OLDEST_VERSION
             else "run Airlock outside this container"
         )
     return (
@@ -131,16 +131,16 @@ def _namespace_remedy() -> str:
 
 
 def _separate() -> None:
-    _in_namespaces(lambda: namespaces.hide_host(EMPTY))
+    _in_namespaces(lambda: namespaces.hide_host(EMPTY_PLAN))
 
 
 def _enter_new_root() -> None:
-    _in_namespaces(lambda: namespaces.new_root(EMPTY, {}))
+    _in_namespaces(lambda: namespaces.new_root(EMPTY_PLAN, {}))
 
 
 def _raise_all() -> None:
     def inside() -> None:
-        namespaces.new_root(EMPTY, {})
+        namespaces.new_root(EMPTY_PLAN, {})
         capabilities.drop()
         _restrict()
         _filter()

@@ -13,9 +13,9 @@ from pathlib import Path
 from airlock.errors import BoundaryError
 from airlock.wall import landlock, seccomp
 from airlock.wall.grants import Grants, Held, cover
+from airlock.wall.launch_plan import NOWHERE, Mount, Rule
 from airlock.wall.layers import Layer
 from airlock.wall.namespaces import NO_DEVICES, READ_ONLY, SHARED_MEMORY
-from airlock.wall.plan import NOWHERE, Mount, Rule
 
 _DEVICES = {
     "/dev/null": landlock.READ_FILE | landlock.WRITE_FILE,

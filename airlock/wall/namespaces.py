@@ -14,7 +14,7 @@ from airlock.wall import kernel
 
 TYPE_CHECKING = False  # `typing` itself would cost the launcher 4 ms
 if TYPE_CHECKING:
-    from airlock.wall.plan import Mount, Plan
+    from airlock.wall.launch_plan import LaunchPlan, Mount
 
 _NEWNS, _NEWUSER = 0x00020000, 0x10000000
 _NEW_ALL = (
@@ -48,7 +48,7 @@ def separate() -> None:
         _write("/proc/self/gid_map", f"{gid} {gid} 1")
 
 
-def hide_host(plan: Plan) -> None:
+def hide_host(plan: LaunchPlan) -> None:
     """Without a new root: a fresh /proc, and a /dev/shm with nothing but the grants in it, over the machine's
     own.
     """
@@ -62,7 +62,7 @@ def hide_host(plan: Plan) -> None:
         _attach(tree, mount["place"], mount["attributes"])
 
 
-def new_root(plan: Plan, maps: dict[tuple[int, int], int]) -> int:
+def new_root(plan: LaunchPlan, maps: dict[tuple[int, int], int]) -> int:
     """Build a root of nothing but the plan's mounts and links, and make it this process's root.
 
     Args:
@@ -100,7 +100,7 @@ def new_root(plan: Plan, maps: dict[tuple[int, int], int]) -> int:
     return identity
 
 
-def owner_maps(plan: Plan) -> dict[tuple[int, int], int]:
+def owner_maps(plan: LaunchPlan) -> dict[tuple[int, int], int]:
     """For every owner of a mount, a user namespace that maps its numbers to the stage's: it is only ever used
     as a table.
 
@@ -140,7 +140,7 @@ def _map(owner: tuple[int, int], identity: int) -> int:
         os.waitpid(child, 0)
 
 
-def _give(trees: list[int], plan: Plan, maps: dict[tuple[int, int], int]) -> int:
+def _give(trees: list[int], plan: LaunchPlan, maps: dict[tuple[int, int], int]) -> int:
     """Show the owners' files as those of the stage's own user, by mounts that map numbers: nothing changes on
     the disk.
 
@@ -168,7 +168,7 @@ def _map_owner(tree: int, maps: dict[tuple[int, int], int]) -> bool:
     return True
 
 
-def _furnish(plan: Plan) -> None:
+def _furnish(plan: LaunchPlan) -> None:
     os.makedirs("./proc", exist_ok=True)
     _mount_proc("./proc", writable=plan["proc_writable"])
     _make_place("." + WITNESS, folder=False)

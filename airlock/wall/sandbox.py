@@ -21,11 +21,11 @@ from typing import IO
 from airlock.errors import BoundaryError, StageFailed
 from airlock.wall import kernel
 from airlock.wall.grants import Grants, Held, python_grants
+from airlock.wall.launch_plan import EMPTY_PLAN, NO_LIMITS, NOWHERE, LaunchLimits, LaunchPlan, Mount
 from airlock.wall.launcher import HOLE, STARTED
 from airlock.wall.layers import ALL, Layer
 from airlock.wall.mount_plan import draw
 from airlock.wall.namespaces import NO_DEVICES
-from airlock.wall.plan import EMPTY, NO_LIMITS, NOWHERE, Limits, Mount, Plan
 from airlock.wall.recorder import Recorder, record
 
 __all__ = ["Grants", "Outcome", "python_grants", "run"]
@@ -71,7 +71,7 @@ def run(
     scratch: Path,
     watch: Sequence[Path] = (),
     guarded: Sequence[Path] = (),
-    limits: Limits = NO_LIMITS,
+    limits: LaunchLimits = NO_LIMITS,
     timeout: float | None = None,
     on_start: Callable[[int], None] | None = None,
 ) -> Outcome:
@@ -156,20 +156,20 @@ def _plan(
     grants: Grants,
     layers: frozenset[Layer],
     recorder: Recorder,
-    limits: Limits,
+    limits: LaunchLimits,
     *,
     scratch: Path,
     cwd: Path,
-) -> Plan:
+) -> LaunchPlan:
     blueprint = draw(grants, layers, scratch=scratch, cwd=cwd, architecture=kernel.ARCHITECTURE)
     # CUDA maps more than it uses.
-    limits = Limits(
+    limits = LaunchLimits(
         memory=0 if grants.devices else limits["memory"],
         processes=limits["processes"],
         file_size=limits["file_size"],
     )
     return {
-        **EMPTY,
+        **EMPTY_PLAN,
         "argv": list(argv),
         "canary": os.path.realpath(grants.canary or "") if layers & {Layer.ROOT, Layer.LANDLOCK} else "",
         "cwd": str(cwd),
@@ -233,7 +233,7 @@ def _launch(
     )
 
 
-def _send(process: subprocess.Popen[bytes], plan: Plan) -> None:
+def _send(process: subprocess.Popen[bytes], plan: LaunchPlan) -> None:
     data = marshal.dumps(dict(plan))
     assert process.stdin is not None
     with suppress(BrokenPipeError):  # it ended at once: its status tells

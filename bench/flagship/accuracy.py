@@ -30,7 +30,7 @@ EPSILONS = {
     "wdbc": (0.5, 1.0, 3.0),
     "dermatology": (0.5, 1.0, 3.0),
 }
-OTHERS = {"usps": (1.0, 3.0), "cifar10-jpeg": (1.0, 3.0)}
+OTHER_DATASETS = {"usps": (1.0, 3.0), "cifar10-jpeg": (1.0, 3.0)}
 # The schema names a map before any read; these are the other one's numbers.
 OTHER_MAPS = {"mnist": "gabor-1", "fashion-mnist": "hog-2"}
 FOLDS = {"wdbc": 10, "dermatology": 10}
@@ -65,7 +65,7 @@ def main() -> None:
             )
         )
         return
-    for dataset, epsilons in {**EPSILONS, **OTHERS}.items():
+    for dataset, epsilons in {**EPSILONS, **OTHER_DATASETS}.items():
         if asked.dataset not in (None, dataset):
             continue
         with tempfile.TemporaryDirectory(prefix="airlock-bench-") as folder:

@@ -63,7 +63,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Part:
+class Fold:
     """One fold of one table: encoded records to train on and to judge by."""
 
     dataset: str
@@ -148,7 +148,7 @@ def judge_ridges(dataset: str, fold: int, wanted: dict[str, float]) -> Array:
 
 
 def train(
-    part: Part,
+    part: Fold,
     key: int,
     epsilon: float,
     wanted: dict[str, float],
@@ -206,7 +206,7 @@ def scales(width: int, classes: int, epsilon: float, mean: float, gram: float) -
 _scales: dict[tuple[float, ...], dict[str, float]] = {}
 
 
-def draw(part: Part, key: int, size: int, classes: int) -> Draws:
+def draw(part: Fold, key: int, size: int, classes: int) -> Draws:
     """Noise of standard deviation 1; of the symmetric matrix, 1 on the diagonal and 1 / sqrt 2 off it."""
     noise = np.random.default_rng([key, part.fold, list(EPSILONS).index(part.dataset)])
     square = noise.standard_normal((size, size))
@@ -215,7 +215,7 @@ def draw(part: Part, key: int, size: int, classes: int) -> Draws:
     )
 
 
-def open_part(dataset: str, fold: int) -> Part:
+def open_part(dataset: str, fold: int) -> Fold:
     """A fold of a table, its columns scaled to [0, 1] by public bounds; the folds come from a fixed
     permutation.
     """
@@ -227,7 +227,7 @@ def open_part(dataset: str, fold: int) -> Part:
     )
     x = np.clip((loaded.data - bounds[:, 0]) / (bounds[:, 1] - bounds[:, 0]), 0, 1)
     held = np.random.default_rng(0).permutation(len(x)) % FOLDS == fold
-    return Part(dataset, fold, x[~held], loaded.target[~held], x[held], loaded.target[held])
+    return Fold(dataset, fold, x[~held], loaded.target[~held], x[held], loaded.target[held])
 
 
 def score(accuracies: dict[str, Array]) -> tuple[Array, Array]:

@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
-class Result:
+class PipelineResult:
     """One release, trained from and judged."""
 
     accuracy: float
@@ -86,7 +86,7 @@ class Pipeline:
         ingest.main(self._room("ingest", params, keys=keys, extra=raw, facts={"facts": asdict(self.facts)}))
         return self.facts
 
-    def run(self, params: Params, noise: int, *, reference: bool = False) -> Result:
+    def run(self, params: Params, noise: int, *, reference: bool = False) -> PipelineResult:
         """Release, train and evaluate once, with noise key number `noise`; the time is from sealed records to
         trained model.
         """
@@ -105,7 +105,7 @@ class Pipeline:
             else None
         )
         passes = sum(plan.passes for plan in made.values())
-        return Result(accuracy, seconds, passes, made[perturb.RELEASE].proven.epsilon, compared)
+        return PipelineResult(accuracy, seconds, passes, made[perturb.RELEASE].proven.epsilon, compared)
 
     def open_holdout(self, params: Params) -> None:
         """Let the public holdout through its door, without a release beside it."""

@@ -35,7 +35,7 @@ PICTURES = HERE.parents[1] / "docs" / "papers"
 # others do not look).
 ALLOCATION = {"MALLOC_MMAP_THRESHOLD_": str(10**9), "MALLOC_TRIM_THRESHOLD_": str(4 * 10**9)}
 CODE: dict[str, Any] = {"preset": "authors-code"}
-LIGHT: dict[str, Any] = {"relevance_records": 500, "pretraining_epochs": 1}
+LIGHT_OPTIONS: dict[str, Any] = {"relevance_records": 500, "pretraining_epochs": 1}
 SPLIT: dict[str, Any] = {"budget": [0.1, 0.6, 0.3]}  # the authors' code for CIFAR-10: .25, 1.5, .75
 CIFAR = {"dataset": "cifar10-jpeg", "records": 8_000, "judged": 2000, "epochs": 3}
 TABLE = "wdbc"
@@ -67,7 +67,7 @@ def experiments() -> Iterator[dict[str, Any]]:
 
 
 def _options(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    return {**options, **LIGHT} if name == "adlm" else options
+    return {**options, **LIGHT_OPTIONS} if name == "adlm" else options
 
 
 def settle(change: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from airlock.inside.manifest import Manifest
 from airlock.params import Params
 from airlock.records.schema import load_schema
 from bench.flagship.accuracy import locked
-from bench.papers.behaviour_data import ROOT, TASKS, Data, facts_of, last_days, load
+from bench.papers.behaviour_data import ROOT, TASKS, BehaviourData, facts_of, last_days, load
 from stages import mechanisms
 
 RESULTS = Path(__file__).parents[1] / "results/behaviour.json"
@@ -54,7 +54,7 @@ another guarantee.
 """
 
 
-def measure(data: Data, reading: str, unit: str, epsilon: float, key: int) -> tuple[float, float]:
+def measure(data: BehaviourData, reading: str, unit: str, epsilon: float, key: int) -> tuple[float, float]:
     """Accuracy on the holdout and proven epsilon of one release, trained from."""
     params = Params.model_validate({"release": {"epsilon": epsilon, "unit": unit, **READINGS[reading]}})
     mechanism = mechanisms.mechanism(params.release.mechanism)
@@ -89,7 +89,9 @@ def measure(data: Data, reading: str, unit: str, epsilon: float, key: int) -> tu
     return float((trained.model.predict(data.holdout.x) == data.holdout.y).mean()), plan.proven.epsilon
 
 
-def cell(data: Data, task: str, reading: str, unit: str, epsilon: float, keys: int) -> dict[str, Any]:
+def cell(
+    data: BehaviourData, task: str, reading: str, unit: str, epsilon: float, keys: int
+) -> dict[str, Any]:
     """One row of the results."""
     start = time.process_time()
     found = [measure(data, reading, unit, epsilon, key) for key in range(keys)]
@@ -136,7 +138,7 @@ def _guarantee(reading: str, epsilon: float, proven: float) -> dict[str, Any]:
     }
 
 
-def baselines(data: Data, task: str) -> list[dict[str, Any]]:
+def baselines(data: BehaviourData, task: str) -> list[dict[str, Any]]:
     """What needs no privacy to compare with: the most frequent class, the last status, the law itself, and
     logistic regressions.
     """
@@ -172,7 +174,7 @@ def _last_value(held: Windows) -> float:
     return float(np.mean([one == other for one, other in pairs]))
 
 
-def _regression(data: Data, slots: int, *, friends: bool = True) -> float:
+def _regression(data: BehaviourData, slots: int, *, friends: bool = True) -> float:
     """Logistic regression without noise on about 15,000 records; the influence is a mean over friends, as in
     the paper.
     """

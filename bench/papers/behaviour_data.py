@@ -25,7 +25,7 @@ ROWS = 4096
 
 
 @dataclass(frozen=True)
-class Data:
+class BehaviourData:
     """One task's records, encoded, with what the simulation knows about the holdout."""
 
     facts: Facts
@@ -46,13 +46,13 @@ class Data:
         return self.batches[index]
 
 
-def load(task: str, seed: str = SEED) -> Data:
+def load(task: str, seed: str = SEED) -> BehaviourData:
     """Simulate and encode a task's records."""
     name = TASKS[task]
     schema, windows = load_schema(ROOT / f"data/schemas/{name}.yaml"), behaviour.divide(name, seed)
     records, holdout = (_encoded(windows[role], schema) for role in ("records", "holdout"))
     facts = facts_of(name, schema, len(records.y), len(np.unique(windows["records"].users)))
-    return Data(facts, _batches(records, windows["records"].users), holdout, records, windows)
+    return BehaviourData(facts, _batches(records, windows["records"].users), holdout, records, windows)
 
 
 def facts_of(name: str, schema: Schema, n: int, users: int) -> Facts:
@@ -81,7 +81,7 @@ def _batches(records: Encoded, users: NDArray[np.int64]) -> list[Any]:
     return [part(start) for start in range(0, len(records.y), ROWS)]
 
 
-def last_days(data: Data, days: int) -> Data:
+def last_days(data: BehaviourData, days: int) -> BehaviourData:
     """The last so many time points of the training records, and bounds that fit them."""
     points = np.unique(data.windows["records"].point)[-days:]
     chosen = np.isin(data.windows["records"].point, points)
@@ -92,4 +92,4 @@ def last_days(data: Data, days: int) -> Data:
         data.facts, n=len(records.y), per_user=days, friends={"slots": slots, "appearances": days * slots}
     )
     windows = {**data.windows, "records": data.windows["records"].only(chosen)}
-    return Data(facts, _batches(records, windows["records"].users), data.holdout, records, windows)
+    return BehaviourData(facts, _batches(records, windows["records"].users), data.holdout, records, windows)

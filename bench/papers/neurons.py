@@ -35,7 +35,7 @@ PAPER = {
     "mnist": {0.5: 0.989, 0.1: 0.983},
 }
 TABLE = {"epochs": 10, "iterations": 100}
-PUBLISHED = {
+PUBLISHED_SETTINGS = {
     "dermatology": {"setting": "dermatology", **TABLE},
     "wdbc": {"setting": "wdbc", **TABLE},
     "mnist": {"setting": "mnist", "batch": 250, "relevance_records": 500},
@@ -80,7 +80,7 @@ def cells() -> Iterator[Cell]:
                 yield {"dataset": dataset, "mechanism": "neuron-allocation", "epsilon": epsilon, **asked}
             for preset in ("algorithm", "prose") if epsilon in PAPER[dataset] else ():
                 asked = {
-                    "options": {"preset": preset, **PUBLISHED[dataset]},
+                    "options": {"preset": preset, **PUBLISHED_SETTINGS[dataset]},
                     "reading": f"as published, {preset}",
                     "keys": 1,
                 }

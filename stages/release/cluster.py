@@ -85,14 +85,14 @@ def main(room: Room) -> None:
     what is asked.
     """
     assert room.connection is not None
-    clerk, answer = Clerk(room), b""
+    sums, answer = ChunkSums(room), b""
     while request := room.connection(answer):
         bounds, message = request.split(b";", 1)
         first, last = (int(bound) for bound in bounds.split(b":"))
-        answer = pack({}, clerk.answer(message, range(first, last)))
+        answer = pack({}, sums.answer(message, range(first, last)))
 
 
-class Clerk:
+class ChunkSums:
     """Holds the sealed file open, and what is asked in this pass."""
 
     def __init__(self, room: Room) -> None:

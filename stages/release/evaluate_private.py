@@ -20,7 +20,7 @@ from airlock.params import Params, ReleaseParams
 from airlock.privacy.plan import Facts, Plan
 from airlock.records.encoding import unpack
 from airlock.storage import load_model, write_json
-from stages.release.noisy_sums import Priced, Query, Teller, guarantee, price
+from stages.release.noisy_sums import NoisySums, Priced, Query, guarantee, price
 from stages.release.perturb import facts_of, open_sealed
 from stages.release.units import moved_records, records_per_unit
 
@@ -56,14 +56,14 @@ def main(room: Room) -> None:
     facts = facts_of(room)
     priced = plans(room.params, facts)[EVALUATION]
     order = room.facts["releases"][EVALUATION]
-    teller = Teller(
+    noisy_sums = NoisySums(
         [_priced(room.params, facts)], key=room.keys[f"noise:{EVALUATION}"], release_id=order["id"]
     )
     model = fitting_model(room, facts)
-    noisy = int(teller.tell("right", np.array([count_right(room, model)], np.int64))[0])
+    noisy = int(noisy_sums.add_noise("right", np.array([count_right(room, model)], np.int64))[0])
     folder = room.path(EVALUATION)
     folder.mkdir(parents=True, exist_ok=True)
-    scale = teller.priced["right"].scale
+    scale = noisy_sums.priced["right"].scale
     figures = {
         "right": noisy,
         "records": facts.n_holdout,
@@ -72,7 +72,7 @@ def main(room: Room) -> None:
     }
     write_json(folder / "evaluation.json", figures)
     manifest.write(
-        folder, plan=priced, facts=facts, release_id=order["id"], details={"sums": teller.details()}
+        folder, plan=priced, facts=facts, release_id=order["id"], details={"sums": noisy_sums.details()}
     )
 
 

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from airlock.errors import ParamsError
 from airlock.params import ReleaseParams
-from airlock.privacy import accounting, calibration, events
+from airlock.privacy import accounting, calibration, events, noise
 from airlock.privacy.guarantees import Guarantee
-from airlock.privacy.noise import add_noise
 from airlock.privacy.sensitivity import of_user
 
 LARGEST_SUM = 2**62
@@ -116,20 +115,20 @@ def guarantee(priced: Sequence[Priced], release: ReleaseParams, *, argument: str
     )
 
 
-class Teller:
+class NoisySums:
     """Hands out noisy sums, each once, and remembers them."""
 
     def __init__(self, priced: Sequence[Priced], *, key: bytes, release_id: str) -> None:
         self.priced = {one.query.purpose: one for one in priced}
         self._key, self._release_id = key, release_id
-        self.told: dict[str, NDArray[np.int64]] = {}
+        self.released: dict[str, NDArray[np.int64]] = {}
 
-    def tell(self, purpose: str, exact: NDArray[np.int64]) -> NDArray[np.int64]:
+    def add_noise(self, purpose: str, exact: NDArray[np.int64]) -> NDArray[np.int64]:
         """The noisy sum. The exact one goes no further than here."""
         one = self.priced[purpose]
-        if purpose in self.told:
+        if purpose in self.released:
             raise ValueError(f"the sum '{purpose}' was already released")
-        self.told[purpose] = add_noise(
+        self.released[purpose] = noise.add_noise(
             exact,
             key=self._key,
             release_id=self._release_id,
@@ -138,7 +137,7 @@ class Teller:
             scale=one.scale,
             form=one.query.form,
         )
-        return self.told[purpose]
+        return self.released[purpose]
 
     def details(self) -> dict[str, Any]:
         """For release.json: every sum with its pass, share, sensitivity and noise."""

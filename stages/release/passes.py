@@ -52,11 +52,11 @@ class Chunk:
         return replace(self, rows=rows, level=len(steps))
 
 
-EMPTY: Rows = np.zeros((0, 0))
+NO_ROWS: Rows = np.zeros((0, 0))
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptChunk:
     """A chunk between passes: its rows as 16-bit integers, and the rest of it."""
 
     rows: NDArray[np.int16]
@@ -155,7 +155,7 @@ class Records:
         self._reader, self._map, self._shape, self._elsewhere = reader, feature_map, shape, elsewhere
         self._lock, self._cache, self._room = (
             Lock(),
-            dict[int, Kept](),
+            dict[int, KeptChunk](),
             cache_bytes if feature_map.costly else 0,
         )
         self.steps: list[Step] = []
@@ -185,10 +185,10 @@ class Records:
         else:
             chunk = replace(kept.chunk, rows=kept.rows.astype(np.float64)).after(self.steps)
         if kept is None or kept.chunk.level < chunk.level:
-            self._keep(index, Kept(chunk.rows.astype(np.int16), replace(chunk, rows=EMPTY)))
+            self._keep(index, KeptChunk(chunk.rows.astype(np.int16), replace(chunk, rows=NO_ROWS)))
         return chunk
 
-    def _keep(self, index: int, kept: Kept) -> None:
+    def _keep(self, index: int, kept: KeptChunk) -> None:
         with self._lock:
             former = self._cache.get(index)
             change = kept.rows.nbytes - (former.rows.nbytes if former else 0)

@@ -21,7 +21,7 @@ from airlock.models.relevance import from_class_statistics, from_propagation, pi
 from airlock.params import Params
 from airlock.privacy import sensitivity, sums
 from airlock.privacy.plan import Facts, Plan
-from stages.release.noisy_sums import Query, Teller, check_size, guarantee, price
+from stages.release.noisy_sums import NoisySums, Query, check_size, guarantee, price
 from stages.release.passes import Chunk, Records, Sums, Wanted, cross_of
 from stages.release.perturb import facts_of, open_sealed, save_released
 from stages.release.units import moved_records, records_per_unit
@@ -95,38 +95,40 @@ def main(room: Room) -> None:
         return
     facts, params = facts_of(room), room.params
     release_id = room.facts["releases"][RELEVANCE]["id"]
-    teller = Teller(
+    noisy_sums = NoisySums(
         price(queries(params, facts), params.release),
         key=room.keys[f"noise:{RELEVANCE}"],
         release_id=release_id,
     )
     with open_sealed(room, "train") as reader:
-        scores = make(params, facts, Records(reader, _map(params, facts), facts.shape), teller)
+        scores = make(params, facts, Records(reader, _map(params, facts), facts.shape), noisy_sums)
     folder = room.path(RELEVANCE)
     folder.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, NDArray[Any]] = {
-        **teller.told,
+        **noisy_sums.released,
         "relevance": picture_of(scores, facts.kind, facts.shape),
         "weights": weights_of(scores),
     }
     save_released(folder / "relevance.safetensors", tensors)
-    details = {"mode": params.relevance.mode, "sums": teller.details()}
+    details = {"mode": params.relevance.mode, "sums": noisy_sums.details()}
     manifest.write(
         folder, plan=plans(params, facts)[RELEVANCE], facts=facts, release_id=release_id, details=details
     )
 
 
-def make(params: Params, facts: Facts, records: Records, teller: Teller) -> NDArray[np.float64]:
+def make(params: Params, facts: Facts, records: Records, noisy_sums: NoisySums) -> NDArray[np.float64]:
     """One pass, and a score for every feature."""
     if params.relevance.mode == "lrp":
         exact = records.ask(Wanted({"gram": "gram", "cross": "cross"}, len(facts.labels)))
     else:
         exact = records.ask(lambda chunk: statistics(chunk, len(facts.labels)))
     for purpose in SHARES[params.relevance.mode]:
-        teller.tell(purpose, exact[purpose])
+        noisy_sums.add_noise(purpose, exact[purpose])
     if params.relevance.mode == "lrp":
-        return from_propagation(teller.told, {"sums": teller.details()}, facts.n)
-    return from_class_statistics(teller.told, {purpose: one.scale for purpose, one in teller.priced.items()})
+        return from_propagation(noisy_sums.released, {"sums": noisy_sums.details()}, facts.n)
+    return from_class_statistics(
+        noisy_sums.released, {purpose: one.scale for purpose, one in noisy_sums.priced.items()}
+    )
 
 
 def statistics(chunk: Chunk, classes: int) -> Sums:

@@ -10,7 +10,7 @@ from airlock.errors import ParamsError
 from airlock.params import Params
 from airlock.privacy.plan import Facts
 
-REPLACED = 2
+RECORDS_PER_REPLACEMENT = 2
 """Replacements that one record stands for under replace-one, where the schema bounds the records of a user.
 """
 
@@ -25,7 +25,7 @@ def records_per_unit(params: Params, facts: Facts) -> int:
     changes one.
     """
     if params.release.unit == "record":
-        return REPLACED if moves_others(params, facts) else 1
+        return RECORDS_PER_REPLACEMENT if moves_others(params, facts) else 1
     if facts.per_user is None:
         raise ParamsError(
             "params.yaml: release.unit 'user' needs a schema that names the user column and a bound of "
@@ -42,7 +42,7 @@ def moves_others(params: Params, facts: Facts) -> bool:
 
 def moved_records(params: Params, facts: Facts) -> dict[str, Any]:
     """For a plan's parameters, and so for the release id: said where one record is more than one."""
-    return {"replaced_records": REPLACED} if moves_others(params, facts) else {}
+    return {"replaced_records": RECORDS_PER_REPLACEMENT} if moves_others(params, facts) else {}
 
 
 def check_alone(params: Params, facts: Facts, name: str) -> None:

@@ -11,13 +11,13 @@ import pytest
 
 from airlock.attack import attack, end_to_end, neighbours, replay
 from airlock.attack import neighbours as search
-from airlock.attack.attack import Verdict
-from airlock.attack.neighbours import Dataset
+from airlock.attack.attack import Conclusion
+from airlock.attack.neighbours import EncodedRecords
 from airlock.models.features.features import FeatureMap
 from airlock.params import Params
 from airlock.privacy import noise, sensitivity
 from airlock.records.encoding import unpack
-from stages import stand_ins
+from stages import attack_data
 from stages.attack import target_of
 from stages.release import passes
 from stages.release.passes import Chunk
@@ -35,13 +35,13 @@ def attacked(
     neighbours: str = "zero-out",
     mechanism: str = "coefficients",
     **options: Any,
-) -> Verdict:
+) -> Conclusion:
     """What the attack finds, at the confidence of the command."""
     release = {"mechanism": mechanism, "epsilon": EPSILON, "neighbours": neighbours, "options": options}
     params = Params.model_validate(
         {"release": release, "relevance": {"mode": relevance}, "evaluate": {"epsilon": EPSILON}}
     )
-    pairs = list(search.pairs(stand_ins.TABLE, params.release.neighbours))[::5]
+    pairs = list(search.pairs(attack_data.TABLE, params.release.neighbours))[::5]
     target = target_of(what, params, seed=0, pairs=pairs, effort=QUICK)
     how = {"confidence": 0.995, "seed": 0, "sampler": "numpy", "tick": lambda done, total: None}
     return attack.attack(target, trials=trials, **how)
@@ -164,11 +164,11 @@ def test_a_replay_gives_the_likelihood_ratio_of_the_noise() -> None:
 
     with replay.writing(replay.Transcript()) as one:
         out = told(first)
-    with replay.writing(replay.Transcript(script=one.told)) as other:
+    with replay.writing(replay.Transcript(script=one.answers)) as other:
         assert np.array_equal(told(second), out)
     expected = (((out - second) ** 2).sum() - ((out - first) ** 2).sum()) / (2 * 4.0**2)
-    assert replay.log_ratio(one.told, other.told) == pytest.approx(expected)
-    assert replay.distance(one.told, other.told) == pytest.approx(np.sqrt(5) / 4)
+    assert replay.log_ratio(one.answers, other.answers) == pytest.approx(expected)
+    assert replay.distance(one.answers, other.answers) == pytest.approx(np.sqrt(5) / 4)
     assert np.array_equal(told(first), out), "nothing is left patched"
 
 
@@ -191,13 +191,13 @@ def test_common_noise_is_the_same_for_two_sums_and_ends() -> None:
 
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
 def test_pairs_differ_in_one_record_alone(relation: Any) -> None:
-    found = list(neighbours.pairs(stand_ins.TABLE, relation))
+    found = list(neighbours.pairs(attack_data.TABLE, relation))
     assert len(found) == 36
     for pair in found:
         differ = [
             not np.array_equal(pair.present.x[row], pair.absent.x[row])
             or pair.present.y[row] != pair.absent.y[row]
-            for row in range(stand_ins.N)
+            for row in range(attack_data.N)
         ]
         assert differ[neighbours.PLACE] and sum(differ) == 1
         nulls = pair.absent.y < 0
@@ -207,12 +207,12 @@ def test_pairs_differ_in_one_record_alone(relation: Any) -> None:
 def test_a_release_that_fails_for_one_record_is_told_apart() -> None:
     """A failure is seen from outside: it is a bit without noise."""
 
-    def release(data: Dataset, key: bytes) -> dict[str, Any] | None:
+    def release(data: EncodedRecords, key: bytes) -> dict[str, Any] | None:
         if data.y[neighbours.PLACE] >= 0 and data.x[neighbours.PLACE].all():
             return None
         return {"sum": np.random.default_rng(list(key)).normal(size=2)}
 
-    candidates = list(neighbours.pairs(stand_ins.TABLE, "zero-out"))
+    candidates = list(neighbours.pairs(attack_data.TABLE, "zero-out"))
     law = end_to_end.law(release, candidates[1:2] + candidates, seed=0, name="frail", effort=QUICK)
     assert "all highest" in law.pair or "the middle" in law.pair
     from airlock.attack import targets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from airlock.bundle import books, extract
+from airlock.bundle import extract, ledgers
 from airlock.ledger import Ledger, chain
 from tests.support import bookkeeping
 
@@ -47,12 +47,12 @@ def test_a_hidden_charge_of_the_bundled_population_is_found(tmp_path: Path) -> N
         bookkeeping.reserve(made, f"release {number}", 0.1)
     history = made.history()
     whole = extract.take(history, scratch=False, head=len(history), populations=["clinic"])
-    assert list(books._misplaced(whole)) == [] and whole.unknown == []
+    assert list(ledgers._misplaced(whole)) == [] and whole.unknown == []
     hidden = replace(whole, entries=(*whole.entries[:-1], extract._hide(whole.entries[-1])))
     extract.write(hidden, tmp_path / "real.json")
     found = extract.read(tmp_path / "real.json")
     assert chain.problems(found.entries) == [], "the chain alone does not tell"
-    assert [line for line in books._misplaced(found) if "is hidden, and is of 'clinic'" in line]
+    assert [line for line in ledgers._misplaced(found) if "is hidden, and is of 'clinic'" in line]
 
 
 def test_a_hidden_entry_cannot_deny_whose_it_is(tmp_path: Path) -> None:
@@ -60,6 +60,6 @@ def test_a_hidden_entry_cannot_deny_whose_it_is(tmp_path: Path) -> None:
     found = extract.take(history, scratch=False, head=4, populations=["clinic"])
     first, second, hidden, last = found.entries
     assert isinstance(hidden, extract.HiddenEntry) and chain.problems(found.entries) == []
-    assert chain.problems([first, second, replace(hidden, told="0" * 64), last])
-    silent = replace(found, entries=(first, second, replace(hidden, told=None), last))
-    assert [line for line in books._misplaced(silent) if "does not say whose" in line] and silent.unknown
+    assert chain.problems([first, second, replace(hidden, stated="0" * 64), last])
+    silent = replace(found, entries=(first, second, replace(hidden, stated=None), last))
+    assert [line for line in ledgers._misplaced(silent) if "does not say whose" in line] and silent.unknown

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from airlock.wall import layers
-from airlock.wall.doctor import Examination, Finding
+from airlock.wall.doctor import Examination, MachineFact
 
 DOCTOR = (
     "import typer; from airlock.commands.doctor import command; app = typer.Typer(); "
@@ -44,7 +44,7 @@ def test_shows_a_person_every_layer() -> None:
 
 
 def examination(missing: frozenset[layers.Layer]) -> Examination:
-    return Examination(tuple(Finding(layer, layer not in missing, "") for layer in layers.Layer), (), {})
+    return Examination(tuple(MachineFact(layer, layer not in missing, "") for layer in layers.Layer), (), {})
 
 
 def test_names_the_strictest_enforcement_that_holds() -> None:

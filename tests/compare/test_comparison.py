@@ -122,7 +122,8 @@ def test_rows_survive_json_and_say_what_is_made_up(tmp_path: Path) -> None:
     rows = comparison.load(tmp_path)
     assert [row.cells()[0] for row in rows] == ["mnist (simulated)", "walks, simulated"]
     assert [
-        comparison.Row.from_json(json.loads(json.dumps(row.to_json(), allow_nan=False))) for row in rows
+        comparison.ComparisonRow.from_json(json.loads(json.dumps(row.to_json(), allow_nan=False)))
+        for row in rows
     ] == rows
 
 
@@ -184,7 +185,7 @@ def test_rows_and_attacks_survive_csv(results: Path, tmp_path: Path) -> None:
     for row in rows:
         run = {"mechanism": row.mechanism, "epsilon": row.epsilon, "options": {"preset": "paper-literal"}}
         assert comparison.attacked(run, again.attacks) == comparison.attacked(run, attacks)
-    assert published.read(None, None) == published.Published()
+    assert published.read(None, None) == published.PublishedTables()
     (tmp_path / "published.csv").write_text("not,these\n1,2\n")
     with pytest.raises(InputError, match="airlock compare --save"):
         published.read(tmp_path / "published.csv", None)

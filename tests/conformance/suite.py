@@ -27,7 +27,7 @@ from airlock.privacy import noise
 from airlock.privacy.plan import Facts, Plan
 from airlock.records.encoding import Encoded, pack
 from stages.mechanisms import Mechanism, mechanism
-from stages.release import interactive, noisy_sums, perturb
+from stages.release import interactive, perturb
 from tests.support.sealed_records import KEY, facts, seal, table
 
 NEAR = ("zero-out", "replace-one")
@@ -148,20 +148,20 @@ class Conformance:
     ) -> Iterator[list[Statistic]]:
         """Every statistic of a run. With the transcript of another run, its noisy sums come back."""
         seen: list[Statistic] = []
-        told: list[Any] = []
+        answers: list[Any] = []
         added, columns, stream = noise.add_noise, noise.add_laplace_by_column, interactive.Keyed.stream
 
         def add_noise(total: Any, **given: Any) -> Any:
             seen.append(
                 Statistic(given["purpose"], total.copy(), given["scale"], given.get("form", "gaussian"))
             )
-            told.append(added(total, **given) if before is None else before[len(told)])
-            return told[-1]
+            answers.append(added(total, **given) if before is None else before[len(answers)])
+            return answers[-1]
 
         def by_column(total: Any, **given: Any) -> Any:
             seen.append(Statistic(given["purpose"], total.copy(), given["scales"], "laplace"))
-            told.append(columns(total, **given) if before is None else before[len(told)])
-            return told[-1]
+            answers.append(columns(total, **given) if before is None else before[len(answers)])
+            return answers[-1]
 
         def watch(self: Any, step: int, purpose: str, total: Any) -> Any:
             seen.append(Statistic(f"{purpose} {step}", total.detach().cpu().double().numpy(), None, "float"))
@@ -169,11 +169,10 @@ class Conformance:
 
         with monkeypatch.context() as patch:
             patch.setattr(noise, "add_noise", add_noise)
-            patch.setattr(noisy_sums, "add_noise", add_noise)
             patch.setattr(interactive.Keyed, "stream", watch)
             patch.setattr(noise, "add_laplace_by_column", by_column)
             yield seen
-        self._told = told
+        self._answers = answers
 
     def statistics(
         self, monkeypatch: pytest.MonkeyPatch, near: str, x: Any, y: Any, **how: Any
@@ -277,8 +276,8 @@ class Conformance:
     def test_what_a_record_adds_does_not_depend_on_the_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
         x, y = self.records()
         base = self.statistics(monkeypatch, "zero-out", x, y)
-        told, turned = self._told, np.roll(np.arange(len(y)), 7)
-        other = self.statistics(monkeypatch, "zero-out", x[turned], y[turned], rows=5, before=told)
+        answers, turned = self._answers, np.roll(np.arange(len(y)), 7)
+        other = self.statistics(monkeypatch, "zero-out", x[turned], y[turned], rows=5, before=answers)
         for one, two in zip(base, other, strict=True):
             assert (
                 np.array_equal(one.exact, two.exact)
@@ -302,12 +301,12 @@ class Conformance:
         for base in self.extremes(x):
             x[0], y[0] = base, 0
             whole = self.statistics(monkeypatch, near, x, y)
-            told = self._told
+            answers = self._answers
             for label, other in self.neighbours(near, x, y):
                 changed, labels = x.copy(), y.copy()
                 changed[0], labels[0] = other, label
                 cost = self.cost(
-                    near, whole, self.statistics(monkeypatch, near, changed, labels, before=told)
+                    near, whole, self.statistics(monkeypatch, near, changed, labels, before=answers)
                 )
                 assert cost <= price * (1 + 1e-6)
                 found = max(found, cost)
@@ -323,10 +322,10 @@ class Conformance:
         return [(label, one) for one in self.extremes(x) for label in (0, int(y.max()))]
 
     def test_progress_is_told_where_it_takes_long(self) -> None:
-        told: list[tuple[int, int]] = []
+        answers: list[tuple[int, int]] = []
         x, y = self.records()
-        self.make("zero-out", x, y, tick=lambda *at: told.append(at))
-        assert bool(told) == (self.long or self.ticks)
+        self.make("zero-out", x, y, tick=lambda *at: answers.append(at))
+        assert bool(answers) == (self.long or self.ticks)
 
     def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -343,11 +342,11 @@ class Conformance:
 
         with pytest.raises(Killed):
             self.make("zero-out", x, y, checkpoint=tmp_path, tick=kill)
-        told: list[int] = []
+        answers: list[int] = []
         again, _ = self.make(
-            "zero-out", x, y, checkpoint=tmp_path, tick=lambda done, total: told.append(done)
+            "zero-out", x, y, checkpoint=tmp_path, tick=lambda done, total: answers.append(done)
         )
-        assert told[0] == 2
+        assert answers[0] == 2
         assert all(whole[name].tobytes() == again[name].tobytes() for name in whole)
 
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airlock.datasets import catalog, sources
-from airlock.datasets.catalog import DATASETS, Dataset, File
+from airlock.datasets.catalog import DATASETS, Dataset, SourceFile
 from airlock.errors import InputError
 from airlock.ledger import Ledger
 from airlock.records import handles
@@ -67,9 +67,9 @@ def files(tmp_path: Path) -> Path:
 def tiny(files: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
     """The tiny data set, pinned to those files."""
 
-    def pinned(name: str) -> File:
+    def pinned(name: str) -> SourceFile:
         content = gzip.decompress((files / name).read_bytes())
-        return File(name, len(content), hashlib.sha256(content).hexdigest())
+        return SourceFile(name, len(content), hashlib.sha256(content).hexdigest())
 
     names = ("train-images.gz", "train-labels.gz", "t10k-images.gz", "t10k-labels.gz")
     made = Dataset("tiny", 5, 3, "idx", tuple(pinned(name) for name in names))

@@ -59,8 +59,8 @@ def test_a_key_that_a_stranger_adds_is_not(work: Path, tmp_path: Path) -> None:
     receipts.write(work, BODY, stranger)
     key = stranger.public_key.hex()
     assert "has not admitted" in receipts.in_workspace(work)[-1].problem
-    (work / receipts.PINNED).open("a").write(key + "\n")
-    assert key in (work / receipts.PINNED).read_text().split(), "this was all that it took"
+    (work / receipts.OWNER_KEY).open("a").write(key + "\n")
+    assert key in (work / receipts.OWNER_KEY).read_text().split(), "this was all that it took"
     assert "has not admitted" in receipts.in_workspace(work)[-1].problem
     with pytest.raises(KeysError, match="only the owner"):
         policy.admit(work, stranger, key)
@@ -87,10 +87,10 @@ def test_an_admitted_key_signs_for_its_zones_only(work: Path, tmp_path: Path, ow
 
 
 def test_another_owner_is_refused_and_told_what_to_do(work: Path, tmp_path: Path) -> None:
-    before = (work / receipts.PINNED).read_text()
+    before = (work / receipts.OWNER_KEY).read_text()
     with pytest.raises(KeysError, match="airlock keys restore"):
         receipts.pin(work, make_signer(tmp_path / "other").public_key, owner=True)
-    assert (work / receipts.PINNED).read_text() == before
+    assert (work / receipts.OWNER_KEY).read_text() == before
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import Workspace
 from tests.support.imports import listening
-from tests.support.station import Station
+from tests.support.prefect_server import Station
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from flows import pages, server
 from flows.limits import JOB_TEMPLATE
 from tests.conftest import Workspace
 from tests.support.browser import MISSING, Browser
-from tests.support.station import FAST, Station, wait_for
+from tests.support.prefect_server import FAST, Station, wait_for
 
 pytestmark = pytest.mark.xdist_group("prefect")
 

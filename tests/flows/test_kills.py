@@ -13,7 +13,7 @@ import pytest
 from airlock.inside import manifest
 from airlock.ledger import Ledger
 from tests.conftest import Workspace
-from tests.support.station import Station, below, command_of, processes_in, processes_of, wait_for
+from tests.support.prefect_server import Station, below, command_of, processes_in, processes_of, wait_for
 
 pytestmark = pytest.mark.xdist_group("prefect")
 

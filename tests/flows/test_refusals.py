@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import Workspace
 from tests.support import clinic
-from tests.support.station import Station
+from tests.support.prefect_server import Station
 
 pytestmark = pytest.mark.xdist_group("prefect")
 

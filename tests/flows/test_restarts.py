@@ -46,7 +46,7 @@ def test_a_process_that_ends_is_started_again_later_and_later(
         started.append(process(tmp_path, 60))
         return started[-1]
 
-    kept = schedule.Kept("worker open", make)
+    kept = schedule.RestartedProcess("worker open", make)
     kept.start()
     pauses = []
     for _ in range(8):

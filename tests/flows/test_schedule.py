@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Workspace
 from tests.support.browser import MISSING, Browser
 from tests.support.imports import heard
-from tests.support.station import Station, wait_for
+from tests.support.prefect_server import Station, wait_for
 
 pytestmark = pytest.mark.xdist_group("prefect")
 

@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import Workspace
 from tests.run.test_no_plaintext import plant as plant_records
 from tests.run.test_no_plaintext import wanted
-from tests.support.station import Station
+from tests.support.prefect_server import Station
 
 pytestmark = pytest.mark.xdist_group("prefect")
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.conftest import Workspace
-from tests.support.station import Station, processes_of, wait_for
+from tests.support.prefect_server import Station, processes_of, wait_for
 
 pytestmark = pytest.mark.xdist_group("prefect")
 

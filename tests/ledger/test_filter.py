@@ -18,7 +18,7 @@ from airlock.ledger import Ledger, chain, totals
 from airlock.ledger.accounts import Account, Cap, Release, read_book
 from airlock.ledger.store import Store
 from airlock.privacy import accounting, charges, events, gaussian
-from airlock.privacy.box import Box, add_up
+from airlock.privacy.filter import Box, add_up
 from tests.support.bookkeeping import name, reserve
 
 Event = dict[str, Any]

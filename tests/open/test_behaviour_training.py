@@ -20,7 +20,7 @@ from airlock.records.encoding import Encoded, pack
 from airlock.storage import load_model, save_model
 from bench.papers import behaviour_page
 from bench.papers.behaviour import cell, results
-from bench.papers.behaviour_data import Data, last_days
+from bench.papers.behaviour_data import BehaviourData, last_days
 from stages.open.mechanisms import behaviour as open_half
 from stages.release.papers.pcdbn import behaviour
 from tests.release.papers.pcdbn.test_behaviour import FACTS, KEY, Reader, network
@@ -63,7 +63,7 @@ def test_a_model_comes_back_from_its_folder(tmp_path: Path, rows: str) -> None:
     assert again.predict(x).shape == (len(x),)
 
 
-def small(users: int = 60, days: int = 60) -> Data:
+def small(users: int = 60, days: int = 60) -> BehaviourData:
     """A small network: records to day 44, the rest to judge on."""
     from airlock.datasets.behaviour import columns
 
@@ -90,7 +90,7 @@ def small(users: int = 60, days: int = 60) -> Data:
         friends=friends,
     )
     batches = [pack(parts[0], user=found.users[train])]
-    return Data(
+    return BehaviourData(
         facts, batches, parts[1], parts[0], {"records": found.only(train), "holdout": found.only(~train)}
     )
 

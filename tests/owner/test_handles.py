@@ -15,7 +15,7 @@ import pytest
 from airlock.errors import InputError, KeysError, LedgerError, SchemaError
 from airlock.ledger import Ledger
 from airlock.owner import add, registry
-from airlock.owner.add import Cap
+from airlock.owner.add import CapRequest
 from airlock.owner.home import owner_log, project
 from airlock.owner.keys import Keyring
 from airlock.records import handles
@@ -50,7 +50,7 @@ def test_home_is_private_and_outside_the_workspace(
 
 def test_handle_tells_number_and_keyed_fingerprint_and_no_path(clinic: Clinic) -> None:
     path = clinic.file(records(40))
-    added = clinic.add(path, cap=Cap(3, 1e-5))
+    added = clinic.add(path, cap=CapRequest(3, 1e-5))
     document = json.loads((clinic.root / "data/handles/clinic/records.json").read_text())
     assert (document["n"], document["role"], document["format"], document["public"]) == (
         40,
@@ -70,7 +70,7 @@ def test_handle_tells_number_and_keyed_fingerprint_and_no_path(clinic: Clinic) -
 
 def test_adding_twice_changes_nothing(clinic: Clinic) -> None:
     path = clinic.file(records(40))
-    clinic.add(path, cap=Cap(3, 1e-5))
+    clinic.add(path, cap=CapRequest(3, 1e-5))
     before = (clinic.root / "data/handles/clinic/records.json").stat().st_mtime_ns
     again = clinic.add(path)
     assert not again.changed and again.has_cap
@@ -78,7 +78,7 @@ def test_adding_twice_changes_nothing(clinic: Clinic) -> None:
 
 
 def test_changed_records_are_refused_until_added_again_and_the_budget_stays(clinic: Clinic) -> None:
-    clinic.add(clinic.file(records(40)), cap=Cap(3, 1e-5))
+    clinic.add(clinic.file(records(40)), cap=CapRequest(3, 1e-5))
     ledger = Ledger.open(clinic.home.ledger_url, create=False)
     before = ledger.head()
     clinic.file(records(50))
@@ -107,7 +107,7 @@ def test_known_records_cannot_have_a_second_budget(clinic: Clinic) -> None:
     copy = clinic.home.folder / "copy.parquet"
     copy.write_bytes(path.read_bytes())
     with pytest.raises(InputError, match="belong to population 'clinic' already"):
-        clinic.add(copy, name="other", cap=Cap(3, 1e-5))
+        clinic.add(copy, name="other", cap=CapRequest(3, 1e-5))
     # An older state of the records is known, too.
     clinic.add(clinic.file(records(50)))
     with pytest.raises(InputError, match="belong to population 'clinic' already"):
@@ -181,7 +181,7 @@ def test_public_populations_use_the_scratch_ledger_with_a_default_cap(clinic: Cl
 
 def test_private_populations_have_no_cap_until_the_owner_sets_one(clinic: Clinic) -> None:
     assert not clinic.add(clinic.file(records(40))).has_cap
-    assert clinic.add(clinic.file(records(40)), cap=Cap(2, 1e-6)).has_cap
+    assert clinic.add(clinic.file(records(40)), cap=CapRequest(2, 1e-6)).has_cap
 
 
 def test_refused_files_leave_nothing_behind(clinic: Clinic, tmp_path: Path) -> None:

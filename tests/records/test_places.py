@@ -15,7 +15,7 @@ import pytest
 
 from airlock.errors import InputError
 from airlock.owner import registry
-from airlock.owner.add import Cap
+from airlock.owner.add import CapRequest
 from airlock.owner.keys import Keyring
 from airlock.records.places import at_hand, fetch, parts_of
 from airlock.records.tables import open_table
@@ -124,7 +124,7 @@ def test_what_cannot_be_reached_is_told_in_a_line_without_the_address(
 
 
 def test_a_folder_is_added_ingested_and_known_when_it_changes(clinic: Clinic, parts: Path) -> None:
-    handle = clinic.add(parts, cap=Cap(3, 1e-5)).handle
+    handle = clinic.add(parts, cap=CapRequest(3, 1e-5)).handle
     assert (handle.n, handle.format) == (100, "parquet")
     sealed = clinic.ingest(clinic.params())
     assert len(sealed["train"].x) == 100
@@ -136,7 +136,7 @@ def test_a_folder_is_added_ingested_and_known_when_it_changes(clinic: Clinic, pa
 
 
 def test_a_part_under_another_name_is_the_same_population(clinic: Clinic, parts: Path) -> None:
-    clinic.add(parts, cap=Cap(3, 1e-5))
+    clinic.add(parts, cap=CapRequest(3, 1e-5))
     clinic.write_schema(SCHEMA.replace("name: clinic", "name: other"), "other")
     with pytest.raises(InputError, match="belong to population 'clinic' already"):
         clinic.add(parts / "part-1.parquet", name="other")

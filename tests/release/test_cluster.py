@@ -24,7 +24,7 @@ from tests.conftest import Workspace, make_workspace
 from tests.support import clinic
 from tests.support.certificates import make_certificates
 from tests.support.imports import heard, listening
-from tests.support.station import wait_for
+from tests.support.prefect_server import wait_for
 
 pytestmark = pytest.mark.xdist_group("cluster")
 ROWS = 60_000
@@ -32,7 +32,7 @@ OUT = "data/released/release"
 
 
 @dataclass
-class Cluster:
+class DaskCluster:
     """A scheduler and workers, each a process of its own."""
 
     workspace: Workspace
@@ -89,10 +89,10 @@ def security(sealed: Workspace) -> distributed.Security:
     return distributed.Security(require_encryption=True, **given)
 
 
-def start_cluster(sealed: Workspace) -> Cluster:
+def start_cluster(sealed: Workspace) -> DaskCluster:
     """A scheduler as `airlock keys dask` says to start one, and no worker yet."""
     port = free_port()
-    made = Cluster(sealed, f"tls://127.0.0.1:{port}", sealed.environment)
+    made = DaskCluster(sealed, f"tls://127.0.0.1:{port}", sealed.environment)
     (folder,) = (sealed.home / "airlock").glob("*/dask")
     files = ["--tls-ca-file", "ca.pem", "--tls-cert", "scheduler.pem", "--tls-key", "scheduler.key"]
     files = [str(folder / word) if "." in word else word for word in files]
@@ -104,7 +104,7 @@ def start_cluster(sealed: Workspace) -> Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(sealed: Workspace) -> Iterator[Cluster]:
+def cluster(sealed: Workspace) -> Iterator[DaskCluster]:
     made = start_cluster(sealed)
     made.environment |= listening(sealed.home / "hook")
     yield made
@@ -112,7 +112,7 @@ def cluster(sealed: Workspace) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def frail(sealed: Workspace) -> Iterator[Cluster]:
+def frail(sealed: Workspace) -> Iterator[DaskCluster]:
     """A cluster of its own for a test that breaks it, and little patience with it."""
     made = start_cluster(sealed)
     sealed.set("release.cluster_timeout", 4)
@@ -181,14 +181,14 @@ def here(sealed: Workspace) -> Made:
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_any_number_of_workers_gives_the_same_bits(
-    sealed: Workspace, cluster: Cluster, here: Made, workers: int
+    sealed: Workspace, cluster: DaskCluster, here: Made, workers: int
 ) -> None:
     cluster.grow(workers)
     wait_until_joined(cluster, workers)
     assert release(sealed, cluster.address).digest == here.digest
 
 
-def test_rounds_that_depend_on_a_head_give_the_same_bits(sealed: Workspace, cluster: Cluster) -> None:
+def test_rounds_that_depend_on_a_head_give_the_same_bits(sealed: Workspace, cluster: DaskCluster) -> None:
     cluster.grow(2)
     wait_for(lambda: joined(cluster) >= 2, "two workers join")
     iterated = "coefficients-iterated"
@@ -199,7 +199,7 @@ def test_rounds_that_depend_on_a_head_give_the_same_bits(sealed: Workspace, clus
 
 
 def test_a_worker_loads_no_module_of_the_stages_outside_the_wall(
-    sealed: Workspace, cluster: Cluster, here: Made
+    sealed: Workspace, cluster: DaskCluster, here: Made
 ) -> None:
     cluster.grow(1)
     assert release(sealed, cluster.address, cluster.environment).digest == here.digest
@@ -214,7 +214,7 @@ def kinds(home: Path) -> list[str]:
     return [entry.kind for entry in Ledger.open(f"sqlite:///{database}", create=False).history("clinic")]
 
 
-def stop_workers(cluster: Cluster, home: Path) -> dict[str, subprocess.Popen[bytes]]:
+def stop_workers(cluster: DaskCluster, home: Path) -> dict[str, subprocess.Popen[bytes]]:
     """Freeze them when they have answered and before they are asked: then they have work and do not do it."""
     wait_for(lambda: "reserve" in kinds(home), "the reservation")
     for worker in cluster.processes[1:]:
@@ -233,7 +233,7 @@ def busy(client: distributed.Client) -> str:
 
 
 def test_a_killed_worker_changes_neither_the_bits_nor_the_bill(
-    sealed: Workspace, cluster: Cluster, here: Made
+    sealed: Workspace, cluster: DaskCluster, here: Made
 ) -> None:
     cluster.grow(4)
     wait_until_joined(cluster, 4)
@@ -255,7 +255,7 @@ def test_a_killed_worker_changes_neither_the_bits_nor_the_bill(
     assert (kinds(home).count("reserve"), kinds(home).count("commit")) == (1, 1)
 
 
-def test_without_scheduler_or_worker_nothing_is_reserved(sealed: Workspace, frail: Cluster) -> None:
+def test_without_scheduler_or_worker_nothing_is_reserved(sealed: Workspace, frail: DaskCluster) -> None:
     for address, words in (
         (f"tls://127.0.0.1:{free_port()}", "no Dask scheduler with our certificates answers"),
         (frail.address, "no Airlock worker of the cluster has answered for 4 s (release.cluster_timeout)"),
@@ -267,7 +267,7 @@ def test_without_scheduler_or_worker_nothing_is_reserved(sealed: Workspace, frai
 
 
 def test_a_pass_whose_workers_are_all_gone_ends_and_is_taken_over(
-    sealed: Workspace, frail: Cluster, here: Made
+    sealed: Workspace, frail: DaskCluster, here: Made
 ) -> None:
     frail.grow(1)
     process, home = begin(sealed, frail.address)
@@ -287,7 +287,7 @@ def test_a_pass_whose_workers_are_all_gone_ends_and_is_taken_over(
     assert (kinds(home).count("reserve"), kinds(home).count("commit")) == (1, 1)
 
 
-def test_a_scheduler_lost_in_a_pass_is_one_clear_line(sealed: Workspace, frail: Cluster) -> None:
+def test_a_scheduler_lost_in_a_pass_is_one_clear_line(sealed: Workspace, frail: DaskCluster) -> None:
     frail.grow(1)
     process, home = begin(sealed, frail.address)
     stop_workers(frail, home)
@@ -318,7 +318,7 @@ except Exception as error:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_another_user_of_the_machine_cannot_run_a_function(
-    sealed: Workspace, cluster: Cluster, tmp_path: Path
+    sealed: Workspace, cluster: DaskCluster, tmp_path: Path
 ) -> None:
     cluster.grow(1)
     wait_for(lambda: joined(cluster) >= 1, "a worker joins")
@@ -334,7 +334,7 @@ def test_another_user_of_the_machine_cannot_run_a_function(
     assert stranger(cluster.address.replace("tls://", "tcp://")).startswith("refused")
     assert stranger(cluster.address, own.authority, own.certificate, own.key).startswith("refused")
     port = free_port()
-    control = Cluster(sealed, f"tcp://127.0.0.1:{port}", sealed.environment)
+    control = DaskCluster(sealed, f"tcp://127.0.0.1:{port}", sealed.environment)
     try:
         control.start("dask", "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
         control.start("dask", "worker", control.address, "--nworkers", "1", "--no-dashboard")
@@ -362,7 +362,7 @@ def test_certificates_from_dasks_own_configuration_are_used(
     tls |= {f"DASK_DISTRIBUTED__COMM__TLS__{role}__KEY": str(certificates.key) for role in roles}
     tls["DASK_DISTRIBUTED__COMM__TLS__CA_FILE"] = str(certificates.authority)
     port = free_port()
-    cluster = Cluster(sealed, f"tls://127.0.0.1:{port}", sealed.environment | tls)
+    cluster = DaskCluster(sealed, f"tls://127.0.0.1:{port}", sealed.environment | tls)
     try:
         cluster.start(
             "dask", "scheduler", "--protocol", "tls", "--host", f"tls://127.0.0.1:{port}", "--no-dashboard"
@@ -410,17 +410,17 @@ def test_tls_is_fine() -> None:
     assert check_address("tls://scheduler.example.org:8786") == "tls://scheduler.example.org:8786"
 
 
-def wait_until_joined(cluster: Cluster, workers: int) -> None:
+def wait_until_joined(cluster: DaskCluster, workers: int) -> None:
     wait_for(lambda: joined(cluster) == workers, f"{workers} workers join")
 
 
-def asking(cluster: Cluster) -> distributed.Client:
+def asking(cluster: DaskCluster) -> distributed.Client:
     """A client with the broker's certificate."""
     return distributed.Client(
         cluster.address, security=security(cluster.workspace), set_as_default=False, timeout=60
     )
 
 
-def joined(cluster: Cluster) -> int:
+def joined(cluster: DaskCluster) -> int:
     with asking(cluster) as client:
         return len(client.scheduler_info(n_workers=-1)["workers"])

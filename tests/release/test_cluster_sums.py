@@ -55,13 +55,13 @@ def test_any_parts_in_any_order_give_the_same_bits(room: Room, seed: int) -> Non
     edges = [0, *sorted(chance.sample(range(1, CHUNKS), 4)), CHUNKS]
     ranges = list(pairwise(edges))
     chance.shuffle(ranges)
-    clerk = cluster.Clerk(room)
+    sums = cluster.ChunkSums(room)
 
     def answer(message: bytes) -> bytes:
         total: dict[str, np.ndarray] = {}
         for number, (first, last) in enumerate(ranges):
             dask_broker._add(
-                total, cluster.pack({}, clerk.answer(b"" if number else message, range(first, last)))
+                total, cluster.pack({}, sums.answer(b"" if number else message, range(first, last)))
             )
         return dask_broker._pack(total)
 

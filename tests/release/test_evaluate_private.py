@@ -16,7 +16,7 @@ from airlock.errors import InputError
 from airlock.inside.room import Room
 from airlock.inside.sealed import FILES
 from airlock.models.model import NO_ANSWER, Model, forward, model_of
-from airlock.models.papers.networks import LAYERED, NETWORKS, UnitRange
+from airlock.models.papers.networks import LAYERED_NETWORKS, NETWORKS, UnitRange
 from airlock.params import Params
 from airlock.records.encoding import unpack
 from airlock.storage import load_model, load_tensors, save_model, save_tensors
@@ -58,7 +58,7 @@ def known_facts(room: Room) -> Any:
 
 
 def test_every_network_is_among_the_models_of_this_test() -> None:
-    assert {name.partition(":")[0] for name in models.NETWORKS} == {*NETWORKS, *LAYERED}
+    assert {name.partition(":")[0] for name in models.NETWORKS} == {*NETWORKS, *LAYERED_NETWORKS}
 
 
 @pytest.mark.parametrize("kind", list(models.KINDS))

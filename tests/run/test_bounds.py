@@ -19,7 +19,7 @@ from airlock.errors import BoundaryError
 from airlock.owner import home
 from airlock.owner.home import Project, append_log, owner_log
 from airlock.params import BoundaryParams
-from airlock.run import limits, speech
+from airlock.run import limits, stage_output
 from airlock.run.outs import publish, remove
 
 DEEP = 3000
@@ -106,7 +106,7 @@ def test_nothing_is_published_through_a_link(staging: Path, tmp_path: Path, way:
 
 LINE = """
 import os, sys, threading
-from airlock.run import speech
+from airlock.run import stage_output
 def peak():
     # Unlike getrusage's figure, this one begins anew with the program.
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
@@ -119,7 +119,7 @@ def write():
     os.close(writer)
 threading.Thread(target=write, daemon=True).start()
 before = peak()
-found = list(speech.lines(reader, 1 << 40)) if sys.argv[1] == "bounded" else list(os.fdopen(reader, "rb"))
+found = list(stage_output.lines(reader, 1 << 40)) if sys.argv[1] == "bounded" else list(os.fdopen(reader, "rb"))
 print(len(found), peak() - before)
 """
 
@@ -139,7 +139,7 @@ def test_an_endless_line_is_not_kept_in_memory() -> None:
 def told(data: bytes, most: int = 1 << 30) -> list[bytes]:
     reader, writer = os.pipe()
     threading.Thread(target=lambda: (os.write(writer, data), os.close(writer)), daemon=True).start()
-    return list(speech.lines(reader, most))
+    return list(stage_output.lines(reader, most))
 
 
 def test_what_is_said_beyond_the_limit_is_forgotten() -> None:
@@ -156,11 +156,11 @@ def test_what_is_said_beyond_the_limit_is_forgotten() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_event_is_dropped(line: bytes) -> None:
-    assert speech.event(line) is None
+    assert stage_output.event(line) is None
 
 
 def test_events_carry_no_escapes_and_no_endless_texts() -> None:
-    event = speech.event(
+    event = stage_output.event(
         json.dumps({"kind": "error", "class": "X\x1b[2J", "message": "a\n\x1b]0;b\x07" + "c" * 9999}).encode()
     )
     assert event is not None and "\x1b" not in str(event) and event["message"].startswith("a  ]0;b c")
@@ -172,7 +172,7 @@ def test_what_a_stage_prints_is_text_that_no_terminal_obeys() -> None:
     os.write(writer, "plain é\t1\n\x1b]52;c;aGk=\x07\x9b2J\r\x00end\n".encode() + b"\xff\n")
     os.close(writer)
     shown: list[bytes] = []
-    speech.pass_on(reader, shown.append, 1 << 20)
+    stage_output.pass_on(reader, shown.append, 1 << 20)
     assert b"".join(shown).decode() == "plain é\t1\n]52;c;aGk=2Jend\n\ufffd\n"
 
 
@@ -180,7 +180,7 @@ def test_printing_stops_at_the_limit(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     threading.Thread(target=lambda: (os.write(writer, b"x" * 500_000), os.close(writer)), daemon=True).start()
     shown: list[bytes] = []
-    speech.pass_on(reader, shown.append, 100_000)
+    stage_output.pass_on(reader, shown.append, 100_000)
     assert sum(map(len, shown)) < 300_000 and b"dropped" in shown[-1]
 
 

@@ -15,7 +15,7 @@ from airlock.inside.digests import md5_path, sha256_path
 from airlock.run import paths
 from airlock.wall import kernel, layers
 from airlock.wall.grants import Grants
-from tests.support.cell import SECRET, Cell, cell
+from tests.support.small_workspace import SECRET, Cell, cell
 
 OFFERED = layers.choose("advisory", zone="open")
 walls = pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from airlock.evidence.audit import Row
+from airlock.evidence.audit import AuditRow
 from airlock.evidence.page import page_facts
 from airlock.evidence.revisions import load_graph
 from airlock.inside import manifest
@@ -135,7 +135,7 @@ class Inputs:
 
 def told() -> dict[str, Any]:
     """What the runner tells the stage about boundary and budget."""
-    rows = [Row(**row, releases=[], when="") for row in AUDIT]
+    rows = [AuditRow(**row, releases=[], when="") for row in AUDIT]
     return page_facts(rows, load_graph(ROOT), BUDGET)
 
 

@@ -13,13 +13,13 @@ import pytest
 
 from airlock.run import paths
 from airlock.wall import layers
-from airlock.wall.plan import Limits
-from tests.support.cell import Cell, cell
+from airlock.wall.launch_plan import LaunchLimits
+from tests.support.small_workspace import Cell, cell
 
 OFFERED = layers.choose("advisory", zone="open")
 needs_all = pytest.mark.skipif(layers.ALL != OFFERED, reason="not all layers here: airlock doctor")
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a stage another user")
-SMALL = Limits(memory=256 << 20, processes=40, file_size=1 << 20)
+SMALL = LaunchLimits(memory=256 << 20, processes=40, file_size=1 << 20)
 EATERS = {
     "memory": "bytearray(1 << 30)",
     "file_size": "open('staging/out', 'wb', buffering=0).write(bytes(2 << 20)) == 2 << 20 or 1 / 0",

@@ -73,7 +73,7 @@ def test_a_container_gets_the_minimum_and_strict_refuses() -> None:
 @needs_all
 def test_a_stage_runs_and_is_confined_in_a_container() -> None:
     code = """
-from tests.support.cell import cell, SECRET
+from tests.support.small_workspace import cell, SECRET
 with cell() as room:
     outcome = room.run(f"print(open({str(room.dep)!r}).read()); open({str(room.raw)!r})", layers.choose("auto", zone="open"))
     print(json.dumps([outcome.returncode, "the dep" in room.output, SECRET in room.output, outcome.recorder]))
@@ -99,7 +99,7 @@ def test_without_landlock_no_stage_starts_unless_advisory() -> None:
 @needs_all
 def test_without_landlock_an_advisory_stage_still_sees_only_its_root() -> None:
     code = """
-from tests.support.cell import cell, SECRET
+from tests.support.small_workspace import cell, SECRET
 with cell() as room:
     outcome = room.run(f"open({str(room.raw)!r})", layers.choose("advisory", zone="open"))
     print(json.dumps([outcome.returncode, SECRET in room.output, sorted(outcome.layers)]))
@@ -112,7 +112,7 @@ with cell() as room:
 @needs_all
 def test_a_layer_that_fails_after_it_was_chosen_stops_the_run() -> None:
     code = """
-from tests.support.cell import cell
+from tests.support.small_workspace import cell
 with cell() as room:
     try:
         room.run("open('staging/started', 'w')", layers.ALL)

@@ -17,7 +17,7 @@ import pytest
 from airlock.errors import BoundaryError, StageFailed
 from airlock.wall import layers, sandbox
 from airlock.wall.layers import Layer
-from tests.support.cell import SECRET, Cell, cell
+from tests.support.small_workspace import SECRET, Cell, cell
 
 OFFERED = layers.choose("advisory", zone="open")
 needs_all = pytest.mark.skipif(layers.ALL != OFFERED, reason="not all layers here: airlock doctor")
@@ -250,7 +250,7 @@ os.wait()
 """
     runner = f"""
 import sys; sys.path[:0] = [{str(Path(__file__).parents[2])!r}]
-from tests.support.cell import Cell
+from tests.support.small_workspace import Cell
 from pathlib import Path
 from airlock.wall.layers import Layer
 room = Cell(Path({str(room.base / "second")!r}))

@@ -31,7 +31,7 @@ CELL = 4
 SMALLEST_SIDE = 24
 BATCH = 32
 CONTRAST = 8.0
-FINE, COARSE = 2**15, 2**13
+FINE_GRID, COARSE_GRID = 2**15, 2**13
 """Sum of a filter's absolute values: times the brightest pixel (255, or 1020 where four are summed) it stays
 below 2^23.
 """
@@ -43,8 +43,8 @@ def hog(images: NDArray[np.uint8]) -> Rows:
     """
     return _in_batches(
         images,
-        lambda pixels: pool(_orientations(pixels, FINE, 12), CELL + 2, CELL, 1),
-        lambda halved: pool(_orientations(halved, COARSE, 8), 4, CELL // 2, 1),
+        lambda pixels: pool(_orientations(pixels, FINE_GRID, 12), CELL + 2, CELL, 1),
+        lambda halved: pool(_orientations(halved, COARSE_GRID, 8), 4, CELL // 2, 1),
     )
 
 
@@ -52,8 +52,8 @@ def hog_tents(images: NDArray[np.uint8]) -> Rows:
     """`hog`, pooled under tents that reach 5 pixels from the middle of a cell (coarse: 6)."""
     return _in_batches(
         images,
-        lambda pixels: pool_tents(_orientations(pixels, FINE, 12), CELL, 5) / 16,
-        lambda halved: pool_tents(_orientations(halved, COARSE, 8), CELL // 2, 3) / 4,
+        lambda pixels: pool_tents(_orientations(pixels, FINE_GRID, 12), CELL, 5) / 16,
+        lambda halved: pool_tents(_orientations(halved, COARSE_GRID, 8), CELL // 2, 3) / 4,
     )
 
 
@@ -63,8 +63,8 @@ def gabor(images: NDArray[np.uint8]) -> Rows:
     """
     return _in_batches(
         images,
-        lambda pixels: pool(_moduli(pixels, FINE), CELL + 2, CELL, 1),
-        lambda halved: pool(_moduli(halved, COARSE), 3, CELL // 2, 1),
+        lambda pixels: pool(_moduli(pixels, FINE_GRID), CELL + 2, CELL, 1),
+        lambda halved: pool(_moduli(halved, COARSE_GRID), 3, CELL // 2, 1),
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airlock.models.bounds import check_integers
-from airlock.models.features.rows import EXACT, LIMIT, Rows, multiply, normalise, quantise, shift_for
+from airlock.models.features.rows import LARGEST_EXACT, LIMIT, Rows, multiply, normalise, quantise, shift_for
 from airlock.privacy.sums import clip_to_norm
 
 WEIGHT = 2.0**9
@@ -71,7 +71,10 @@ class Neurons:
 
     def __post_init__(self) -> None:
         matrix = self.matrix.astype(np.float64)
-        if LIMIT * float(np.sqrt((matrix * matrix).sum(axis=0).max(initial=0.0))) * (1 + 2.0**-20) >= EXACT:
+        if (
+            LIMIT * float(np.sqrt((matrix * matrix).sum(axis=0).max(initial=0.0))) * (1 + 2.0**-20)
+            >= LARGEST_EXACT
+        ):
             raise OverflowError(
                 "the weights of the neurons are too large for exact products: quantise them more coarsely"
             )
@@ -177,7 +180,7 @@ def check_steps(steps: Sequence[Step], width: int) -> int:
             # |h - c| <= 2 LIMIT, and the squared norm of a weighed row must be exact.
             longest = (4 * LIMIT**2 + step.bias**2) * int(np.abs(weights).max(initial=1)) ** 2
             long = float((step.centre.astype(np.float64) ** 2).sum()) > LIMIT**2
-            if type(step.bias) is not int or not 0 <= step.bias <= LIMIT or longest >= EXACT or long:
+            if type(step.bias) is not int or not 0 <= step.bias <= LIMIT or longest >= LARGEST_EXACT or long:
                 raise ValueError("the centre of a model's rows is too far or weighs too much")
         else:
             check_integers(step.matrix, (width, *step.matrix.shape[1:2]))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 LIMIT = 2**15 - 1
 """Rows are integers of Euclidean norm at most LIMIT (so they fit 16 bits); the unit of the grid is 1/LIMIT.
 """
-EXACT = 2.0**53
+LARGEST_EXACT = 2.0**53
 
 Rows = NDArray[np.float64]
 
@@ -57,7 +57,7 @@ def shift_for(matrix: Rows) -> float:
     |row matrix| <= |row| |matrix|_F, and every partial sum of a product is at most |row| times the longest column.
     """
     reach = LIMIT * math.sqrt(float(np.sum(matrix * matrix))) * (1 + 2.0**-20)
-    if reach >= EXACT:
+    if reach >= LARGEST_EXACT:
         raise OverflowError("the matrix is too large for exact products: quantise it more coarsely")
     return 2.0 ** min(0, 26 - math.ceil(math.log2(max(reach, 1.0))))
 

@@ -15,7 +15,7 @@ from airlock.privacy.sums import clip_to_norm
 
 BOUND = 2**12
 """Integer residuals have norm at most BOUND, which stands for the clip."""
-LEAST = -40.0
+LEAST_EXPONENT = -40.0
 TERMS = 13
 LN2_HIGH = float.fromhex("0x1.62e42fefap-1")
 LN2_LOW = 1.6465949582897082e-12
@@ -35,12 +35,12 @@ def residuals(logits: Rows, targets: Rows, clip: float) -> Rows:
 
 def softmax(logits: Rows) -> Rows:
     """Probabilities of each row."""
-    powers = exponential(np.maximum(logits - logits.max(axis=1, keepdims=True), LEAST))
+    powers = exponential(np.maximum(logits - logits.max(axis=1, keepdims=True), LEAST_EXPONENT))
     return powers / _add(powers)[:, None]
 
 
 def exponential(x: Rows) -> Rows:
-    """e^x for LEAST <= x <= 0, to a relative 1e-15: x = k ln 2 + r, Taylor's series in r."""
+    """e^x for LEAST_EXPONENT <= x <= 0, to a relative 1e-15: x = k ln 2 + r, Taylor's series in r."""
     k = np.rint(x * (1 / math.log(2)))
     r = (x - k * LN2_HIGH) - k * LN2_LOW
     series = np.ones_like(r)

@@ -28,8 +28,8 @@ from airlock.privacy.sums import clip_to_norm
 
 Integers = NDArray[np.int64]
 NAME = "behaviour-1"
-FINE = 2**14
-"""Attributes, influences and probabilities of units are whole multiples of 1/FINE."""
+FINE_GRID = 2**14
+"""Attributes, influences and probabilities of units are whole multiples of 1/FINE_GRID."""
 WEIGHT = 2**16
 """Weights of the machine are whole multiples of 1/WEIGHT."""
 POOL = 2
@@ -40,7 +40,7 @@ CONSTANT = 0.1
 
 
 @dataclass(frozen=True)
-class Layout:
+class WindowLayout:
     """Where things are in a record: d x N past values attribute by attribute, d present ones, slots."""
 
     attributes: int
@@ -70,12 +70,12 @@ class Layout:
         return self.height * self.days
 
     def split(self, records: NDArray[np.float64]) -> tuple[Rows, Rows, Rows]:
-        """V (n, d, N), x (n, d) and I (n, 1), in units of 1/FINE; I still times the number of slots."""
-        whole = np.trunc(records * FINE)
+        """V (n, d, N), x (n, d) and I (n, 1), in units of 1/FINE_GRID; I still times the number of slots."""
+        whole = np.trunc(records * FINE_GRID)
         past = self.attributes * self.days
         slots = whole[:, past + self.attributes :]
         # psi in (0, 1] counts as 2 psi - 1, so that a friend who rests is not the same as no friend.
-        signed = np.where(slots > 0, 2 * slots - FINE, 0.0)
+        signed = np.where(slots > 0, 2 * slots - FINE_GRID, 0.0)
         return (
             whole[:, :past].reshape(-1, self.attributes, self.days),
             whole[:, past:][:, : self.attributes],
@@ -88,7 +88,7 @@ class Layout:
         return np.ascontiguousarray(np.moveaxis(seen, 3, 2)).reshape(len(past), self.positions, self.patch)
 
 
-def layout_of(shape: tuple[int, ...], slots: int, days: int, height: int) -> Layout:
+def layout_of(shape: tuple[int, ...], slots: int, days: int, height: int) -> WindowLayout:
     """The layout of encoded records of a shape.
 
     Raises:
@@ -100,11 +100,11 @@ def layout_of(shape: tuple[int, ...], slots: int, days: int, height: int) -> Lay
             f"params.yaml: release.options.days {days}: {shape[0] - slots} columns are not {days} + 1 times "
             "the attributes"
         )
-    return Layout(attributes, days, slots, height)
+    return WindowLayout(attributes, days, slots, height)
 
 
 @dataclass(frozen=True)
-class Units:
+class MachineUnits:
     """A trained machine in integers: filters (K, height * N), b (K), B (K, d), eta (K) a slot, and what a
     pooled unit is on average.
     """
@@ -115,31 +115,33 @@ class Units:
     social: Integers
     average: Integers
 
-    def probabilities(self, layout: Layout, past: Rows, present: Rows, influence: Rows) -> Rows:
-        """P(pooled unit is on), (n, K, blocks), in units of 1/FINE: Eqs.
+    def probabilities(self, layout: WindowLayout, past: Rows, present: Rows, influence: Rows) -> Rows:
+        """P(pooled unit is on), (n, K, blocks), in units of 1/FINE_GRID: Eqs.
 
         23 and 25 with probabilistic max pooling.
         """
         bias = (
             present @ self.own.T.astype(np.float64)
             + influence * self.social.astype(np.float64)
-            + self.hidden * float(FINE)
+            + self.hidden * float(FINE_GRID)
         )
         drive = layout.patches(past) @ self.filters.T.astype(np.float64) + bias[:, None]
-        places = np.clip(np.floor(drive / WEIGHT) + REACH * FINE, 0, 2 * REACH * FINE - 1).astype(np.int64)
+        places = np.clip(np.floor(drive / WEIGHT) + REACH * FINE_GRID, 0, 2 * REACH * FINE_GRID - 1).astype(
+            np.int64
+        )
         powers = _powers()[places]
         powers = np.concatenate(
             [powers, np.zeros((len(powers), -layout.positions % POOL, powers.shape[2]))], axis=1
         )
         total = powers.reshape(len(powers), layout.blocks, POOL, -1).sum(axis=2)
-        pooled: Rows = np.trunc(total / (total + POWER) * FINE).transpose(0, 2, 1)
+        pooled: Rows = np.trunc(total / (total + POWER) * FINE_GRID).transpose(0, 2, 1)
         return pooled
 
 
 @lru_cache
 def _powers() -> Rows:
-    """e^z for z from -REACH to REACH in steps of 1/FINE, times POWER, as integers."""
-    powers: Rows = np.rint(POWER * np.exp(np.arange(-REACH * FINE, REACH * FINE) / FINE))
+    """e^z for z from -REACH to REACH in steps of 1/FINE_GRID, times POWER, as integers."""
+    powers: Rows = np.rint(POWER * np.exp(np.arange(-REACH * FINE_GRID, REACH * FINE_GRID) / FINE_GRID))
     return powers
 
 
@@ -171,15 +173,15 @@ class RowMap:
 
     Attributes:
         layout: of a record.
-        centre: released mean of the attributes, in units of 1/FINE.
+        centre: released mean of the attributes, in units of 1/FINE_GRID.
         scales: of the parts of a row.
         units: the machine; without one the own part is the window itself.
     """
 
-    layout: Layout
+    layout: WindowLayout
     centre: Integers
     scales: Scales
-    units: Units | None = None
+    units: MachineUnits | None = None
 
     @property
     def own(self) -> int:
@@ -202,28 +204,34 @@ class RowMap:
     def tensors(self) -> dict[str, Integers]:
         """For a release or a model."""
         machine = (
-            {f"machine.{name}": getattr(self.units, name) for name in Units.__dataclass_fields__}
+            {f"machine.{name}": getattr(self.units, name) for name in MachineUnits.__dataclass_fields__}
             if self.units
             else {}
         )
         return {"attribute_centre": self.centre, **machine}
 
 
-def width(layout: Layout, groups: int | None) -> int:
+def width(layout: WindowLayout, groups: int | None) -> int:
     """Length of a row, for a machine of so many groups or for the window itself."""
     own = groups * layout.blocks if groups is not None else layout.attributes * layout.days
     return own + layout.attributes + 2
 
 
 def assemble(
-    layout: Layout, own: Rows, influence: Rows, scales: Scales, valid: NDArray[np.uint8], *, constant: bool
+    layout: WindowLayout,
+    own: Rows,
+    influence: Rows,
+    scales: Scales,
+    valid: NDArray[np.uint8],
+    *,
+    constant: bool,
 ) -> Rows:
     """Own part scaled and cut, influence beside it, perhaps a constant.
 
     The cut is a projection: it brings no two rows farther apart.
     """
-    scaled = clip_to_norm(np.trunc(own * (scales.gain * LIMIT / FINE)), scales.own)
-    parts = [scaled, np.trunc(influence * (scales.influence * LIMIT / (FINE * layout.slots)))]
+    scaled = clip_to_norm(np.trunc(own * (scales.gain * LIMIT / FINE_GRID)), scales.own)
+    parts = [scaled, np.trunc(influence * (scales.influence * LIMIT / (FINE_GRID * layout.slots)))]
     parts += [np.full((len(own), 1), float(int(CONSTANT * LIMIT)))] if constant else []
     return check(np.concatenate(parts, axis=1) * valid.astype(np.float64)[:, None])
 
@@ -234,7 +242,7 @@ class PatchMap:
     position of a filter.
     """
 
-    layout: Layout
+    layout: WindowLayout
     centre: Integers
     scales: Scales
 
@@ -255,19 +263,22 @@ class PatchMap:
         )
 
 
-def mean_rows(layout: Layout, records: NDArray[np.float64], valid: NDArray[np.uint8], gain: float) -> Rows:
+def mean_rows(
+    layout: WindowLayout, records: NDArray[np.float64], valid: NDArray[np.uint8], gain: float
+) -> Rows:
     """Rows whose sum tells the mean of the attributes now, (n, d)."""
     _, present, _ = layout.split(records)
     return check(
-        clip_to_norm(np.trunc(present * (gain * LIMIT / FINE)), LIMIT) * valid.astype(np.float64)[:, None]
+        clip_to_norm(np.trunc(present * (gain * LIMIT / FINE_GRID)), LIMIT)
+        * valid.astype(np.float64)[:, None]
     )
 
 
-def units_of(tensors: Mapping[str, NDArray[Any]]) -> Units | None:
+def units_of(tensors: Mapping[str, NDArray[Any]]) -> MachineUnits | None:
     """The machine of a release or a model, if it has one."""
     if "machine.filters" not in tensors:
         return None
-    return Units(**{name: tensors[f"machine.{name}"] for name in Units.__dataclass_fields__})
+    return MachineUnits(**{name: tensors[f"machine.{name}"] for name in MachineUnits.__dataclass_fields__})
 
 
 @dataclass(frozen=True)
@@ -289,27 +300,27 @@ class BehaviourModel(Model):
             ValueError, ParamsError: this is no model.
         """
         check_data(self.kind, self.shape, self.labels)
-        whole = [self.window[name] for name in Layout.__dataclass_fields__]
+        whole = [self.window[name] for name in WindowLayout.__dataclass_fields__]
         parts = [self.window[name] for name in Scales.__dataclass_fields__]
         if any(type(one) is not int or not 0 < one <= 2**16 for one in whole):
             raise ValueError("the window of a model is counted in small whole numbers")
         if any(not isinstance(one, int | float) or not 0 <= one <= 64 for one in parts):
             raise ValueError("the scales of a model's rows are small numbers")
         layout = layout_of(self.shape, self.window["slots"], self.window["days"], self.window["height"])
-        check_integers(self.units["attribute_centre"], (layout.attributes,), FINE)
+        check_integers(self.units["attribute_centre"], (layout.attributes,), FINE_GRID)
         machine = units_of(self.units)
         if layout.attributes != self.window["attributes"] or not 0 <= parts[2] ** 2 + CONSTANT**2 < 1:
             raise ValueError("the window of a model is not that of its records")
         if machine is not None:
             groups = len(machine.hidden)
             shapes = {"filters": (groups, layout.patch), "own": (groups, layout.attributes)}
-            for name in Units.__dataclass_fields__:
+            for name in MachineUnits.__dataclass_fields__:
                 check_integers(getattr(machine, name), shapes.get(name, (groups,)), 2**32)
         super().check()
 
     @property
     def map(self) -> FeatureMap:
-        layout = Layout(**{name: self.window[name] for name in Layout.__dataclass_fields__})
+        layout = WindowLayout(**{name: self.window[name] for name in WindowLayout.__dataclass_fields__})
         scales = Scales(**{name: self.window[name] for name in Scales.__dataclass_fields__})
         rows = RowMap(layout, self.units["attribute_centre"], scales, units_of(self.units))
         return FeatureMap(

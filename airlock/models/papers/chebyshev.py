@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 LARGEST_DEGREE = 31
 NODES = 256
 ROUNDING = 1e-15
-NAMED: dict[str, tuple[float, ...]] = {
+NAMED_POLYNOMIALS: dict[str, tuple[float, ...]] = {
     "published-7": tuple(value / 32 for value in (16, 35, 0, -35, 0, 21, 0, -5)),
     "taylor-tanh": (0.0, 1.0, 0.0, -1 / 3, 0.0, 2 / 15),
     "piecewise": (0.5, 0.25),
@@ -80,17 +80,16 @@ def polynomial(name: str) -> Polynomial:
     Raises:
         ParamsError: there is none.
     """
-    if name in NAMED:
-        return Polynomial(name, NAMED[name])
+    if name in NAMED_POLYNOMIALS:
+        return Polynomial(name, NAMED_POLYNOMIALS[name])
     matched = SERIES.fullmatch(name)
     degree = int(matched[2]) if matched else 0
     if matched and matched[1] == "chebyshev" and 1 <= degree <= LARGEST_DEGREE:
         return Polynomial(name, tuple(monomials(series(sigmoid, degree)).tolist()))
     if matched and matched[1] == "taylor" and 1 <= degree < len(TAYLOR):
         return Polynomial(name, TAYLOR[: degree + 1])
-    known = (
-        f"chebyshev-L (L up to {LARGEST_DEGREE}), taylor-L (L up to {len(TAYLOR) - 1}), {', '.join(NAMED)}"
-    )
+    forms = f"chebyshev-L (L up to {LARGEST_DEGREE}), taylor-L (L up to {len(TAYLOR) - 1})"
+    known = ", ".join((forms, *NAMED_POLYNOMIALS))
     raise ParamsError(f"params.yaml: release.options.approximation '{name}' is not known: use {known}")
 
 

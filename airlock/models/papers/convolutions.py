@@ -11,7 +11,7 @@ from torch import nn
 from airlock.models.papers.networks import Ordered, Shape, _width
 
 MAPS = (16, 16, 32, 32, 64, 64)
-HIDDEN = (64, 32)
+HIDDEN_SIZES = (64, 32)
 
 
 def network(shape: Shape, classes: int) -> Ordered:
@@ -23,7 +23,7 @@ def network(shape: Shape, classes: int) -> Ordered:
         inputs = maps
     layers.append(nn.Flatten())
     inputs = _width(nn.Sequential(*layers), shape)
-    for units in HIDDEN:
+    for units in HIDDEN_SIZES:
         layers += [nn.Linear(inputs, units), nn.ReLU()]
         inputs = units
     return Ordered(nn.Sequential(*layers, nn.Linear(inputs, classes)))

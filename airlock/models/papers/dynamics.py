@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from airlock.models.papers.behaviour import FINE, POOL, WEIGHT, Layout, Scales, Units
+from airlock.models.papers.behaviour import FINE_GRID, POOL, WEIGHT, MachineUnits, Scales, WindowLayout
 from airlock.models.papers.boltzmann import Biases, Chain, Machine, pool, statistics
 from airlock.models.papers.chebyshev import polynomial
 
@@ -59,7 +59,9 @@ def mean_influence(influence: Tensor, friends: Tensor) -> Tensor:
     return (influence * friends).sum(1) / friends.sum(1).clamp_min(1)
 
 
-def train(moments: Floats, layout: Layout, groups: int, *, steps: int = STEPS) -> tuple[Machine, Dynamics]:
+def train(
+    moments: Floats, layout: WindowLayout, groups: int, *, steps: int = STEPS
+) -> tuple[Machine, Dynamics]:
     """A machine from the noisy second moments of rows (patch, x, I), for rows in the same unit.
 
     Public seed, one thread.
@@ -75,7 +77,7 @@ def train(moments: Floats, layout: Layout, groups: int, *, steps: int = STEPS) -
         torch.set_num_threads(threads)
 
 
-def _diverge(moments: Floats, layout: Layout, groups: int, steps: int) -> tuple[Machine, Dynamics]:
+def _diverge(moments: Floats, layout: WindowLayout, groups: int, steps: int) -> tuple[Machine, Dynamics]:
     target, length, unit = _units(moments, groups, layout.patch)
     drawn = torch.Generator().manual_seed(SEED)
     slope, patch = polynomial("chebyshev-1").alphas[1], layout.patch
@@ -104,7 +106,7 @@ def _diverge(moments: Floats, layout: Layout, groups: int, steps: int) -> tuple[
     return _machine(length / unit * weights, answer, layout)
 
 
-def _machine(weights: Floats, answer: Floats, layout: Layout) -> tuple[Machine, Dynamics]:
+def _machine(weights: Floats, answer: Floats, layout: WindowLayout) -> tuple[Machine, Dynamics]:
     patch, whole = layout.patch, torch.from_numpy(weights)
     filters = whole[:, :patch].reshape(len(weights), 1, layout.height, layout.days)
     none = torch.zeros(len(weights), dtype=torch.float64)
@@ -147,8 +149,14 @@ def _orthonormal(weights: Floats) -> Floats:
 
 
 def integers(
-    machine: Machine, dynamics: Dynamics, layout: Layout, moments: Floats, *, scales: Scales, social: float
-) -> Units:
+    machine: Machine,
+    dynamics: Dynamics,
+    layout: WindowLayout,
+    moments: Floats,
+    *,
+    scales: Scales,
+    social: float,
+) -> MachineUnits:
     """The machine on attributes in [0, 1] and influence in [-1, 1], in integers.
 
     Args:
@@ -172,7 +180,7 @@ def integers(
         ],
         1,
     )
-    return Units(
+    return MachineUnits(
         np.rint(filters * WEIGHT).astype(np.int64),
         np.rint(machine.hidden.numpy() * WEIGHT).astype(np.int64),
         np.rint(own * WEIGHT).astype(np.int64),
@@ -183,7 +191,7 @@ def integers(
 
 def _average(weights: Floats, moments: Floats) -> NDArray[np.int64]:
     """Mean of a pooled unit when drives are Gaussian with the variance that the moments give them, in units
-    of 1/FINE.
+    of 1/FINE_GRID.
     """
     drawn = torch.Generator().manual_seed(SEED)
     deviations = np.sqrt(np.maximum(np.einsum("kd,de,ke->k", weights, moments, weights), 0.0))
@@ -191,7 +199,7 @@ def _average(weights: Floats, moments: Floats) -> NDArray[np.int64]:
         torch.randn(4096, len(weights), POOL, 1, generator=drawn, dtype=torch.float64)
         * torch.from_numpy(deviations)[:, None, None]
     )
-    average: NDArray[np.int64] = np.rint(pool(drives, POOL)[1].mean((0, 2, 3)).numpy() * FINE).astype(
+    average: NDArray[np.int64] = np.rint(pool(drives, POOL)[1].mean((0, 2, 3)).numpy() * FINE_GRID).astype(
         np.int64
     )
     return average

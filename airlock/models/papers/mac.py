@@ -26,11 +26,11 @@ from torch.nn import functional
 Weights = Sequence[Tensor]
 Unit = Literal["softplus", "relu", "linear", "logistic"]
 Order = Literal[1, 2]
-FIRST_MOMENT, SECOND_MOMENT, TINY = 0.9, 0.999, 1e-8
+FIRST_MOMENT, SECOND_MOMENT, ADAM_FLOOR = 0.9, 0.999, 1e-8
 
 
 @dataclass(frozen=True)
-class Units:
+class LayerUnits:
     """What layers compute. `logistic` is for labels: its objective is App.
 
     G's, and the released network has the activation itself.
@@ -57,7 +57,7 @@ class Units:
         return torch.cat([inputs, inputs.new_ones(len(inputs), 1)], dim=1) if self.biases else inputs
 
 
-CLASSIFIER, AUTOENCODER = Units(), Units(output="softplus")
+CLASSIFIER, AUTOENCODER = LayerUnits(), LayerUnits(output="softplus")
 """The paper's."""
 
 
@@ -148,7 +148,7 @@ def bend_in(activation: Tensor, target: Tensor, unit: Unit) -> Tensor:
 
 
 def find_coordinates(
-    weights: Weights, records: Tensor, targets: Tensor, how: Coordinates, units: Units
+    weights: Weights, records: Tensor, targets: Tensor, how: Coordinates, units: LayerUnits
 ) -> list[Tensor]:
     """z_1 .. z_K of every record: from the forward pass, downhill on E_o + sum E_k (Eq. 2)."""
     z = forward(weights, records, how.bound, units)
@@ -162,7 +162,7 @@ def find_coordinates(
     return z
 
 
-def forward(weights: Weights, records: Tensor, bound: float, units: Units) -> list[Tensor]:
+def forward(weights: Weights, records: Tensor, bound: float, units: LayerUnits) -> list[Tensor]:
     """Hidden activations, each layer's norm at most `bound`."""
     z: list[Tensor] = []
     for weight in weights[:-1]:
@@ -171,7 +171,7 @@ def forward(weights: Weights, records: Tensor, bound: float, units: Units) -> li
 
 
 def coordinate_gradients(
-    weights: Weights, given: Tensor, targets: Tensor, z: Sequence[Tensor], units: Units
+    weights: Weights, given: Tensor, targets: Tensor, z: Sequence[Tensor], units: LayerUnits
 ) -> list[Tensor]:
     """Of Eq. 2 in every z_k: its own layer's miss, and what the next layer's objective asks of it.
 
@@ -191,7 +191,7 @@ def coordinate_gradients(
 
 
 def coefficients(
-    weights: Weights, records: Tensor, targets: Tensor, z: Sequence[Tensor], units: Units, order: Order
+    weights: Weights, records: Tensor, targets: Tensor, z: Sequence[Tensor], units: LayerUnits, order: Order
 ) -> list[Coefficients]:
     """Of every layer's objective, expanded at `weights`."""
     found, inputs, wanted = [], [records, *z], [*z, targets]
@@ -216,7 +216,7 @@ def adam(slope: Tensor, first: Tensor, second: Tensor, step: int) -> Tensor:
     second.mul_(SECOND_MOMENT).addcmul_(slope, slope, value=1 - SECOND_MOMENT)
     # Both corrections for the start at 0 in one factor: the elements are visited as seldom as can be.
     late = math.sqrt(1 - SECOND_MOMENT**step)
-    return (first / second.sqrt().add_(TINY * late)).mul_(late / (1 - FIRST_MOMENT**step))
+    return (first / second.sqrt().add_(ADAM_FLOOR * late)).mul_(late / (1 - FIRST_MOMENT**step))
 
 
 def shorten(rows: Tensor, bound: float) -> Tensor:

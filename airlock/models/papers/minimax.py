@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 ITERATIONS = 50
 """'The method takes around 50 iterations to converge' (Sec. V-A)."""
-LEAST = 1e-3
+LEAST_SIGMA = 1e-3
 
 
 def step_budget(epsilon: float, delta: float, *, rate: float, steps: int) -> tuple[float, float]:
@@ -89,7 +89,7 @@ def alternate(
     for penalty in np.geomspace(*penalties, iterations):
         push = penalty * _steepness(float(np.sum(shift**2 / sigma**2)) - 1, slope)
         gradient = share - 2 * push * shift**2 / sigma**3
-        sigma = np.maximum(sigma - rate * np.clip(size * gradient, -1, 1), LEAST)
+        sigma = np.maximum(sigma - rate * np.clip(size * gradient, -1, 1), LEAST_SIGMA)
         shift = shift + rate * push * 2 * shift / sigma**2
         shift /= np.linalg.norm(shift)
     scaled: Array = sigma * isotropic(alpha, bound)

@@ -19,7 +19,7 @@ MOST_LAYERS, WIDEST = 16, 2**13
 
 
 @dataclass(frozen=True)
-class Layout:
+class ConvolutionLayout:
     """The layers of an AdLM network.
 
     Attributes:
@@ -35,14 +35,14 @@ class Layout:
     first: int = 0
 
 
-GREY = Layout((5, 5), (32, 64), (2, 2), 25)
-COLOUR = Layout((3, 5, 5), (128, 128, 256), (3, 2, 2), 30)
-TABLE = Layout((), (), (), 25, first=32)
+GREY_LAYOUT = ConvolutionLayout((5, 5), (32, 64), (2, 2), 25)
+COLOUR_LAYOUT = ConvolutionLayout((3, 5, 5), (128, 128, 256), (3, 2, 2), 30)
+TABLE = ConvolutionLayout((), (), (), 25, first=32)
 
 
-def layout(shape: Shape) -> Layout:
+def layout(shape: Shape) -> ConvolutionLayout:
     """The paper's layers for grey images, for colour images, and a small stand-in for tables."""
-    return TABLE if len(shape) == 1 else GREY if shape[2] == 1 else COLOUR
+    return TABLE if len(shape) == 1 else GREY_LAYOUT if shape[2] == 1 else COLOUR_LAYOUT
 
 
 class Contrast(nn.Module):
@@ -231,7 +231,7 @@ NETWORKS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "linear": linear,
 }
 # Named with the widths of their hidden layers: softplus:300-100.
-LAYERED: dict[str, Callable[[Shape, Shape, int], nn.Module]] = {
+LAYERED_NETWORKS: dict[str, Callable[[Shape, Shape, int], nn.Module]] = {
     "softplus": softplus,
     "autoencoder": autoencoder,
     "neurons": neurons,
@@ -246,8 +246,8 @@ def build(name: str, shape: Shape, classes: int, *, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         kind, _, widths = name.partition(":")
-        if kind in LAYERED:
-            return LAYERED[kind](
+        if kind in LAYERED_NETWORKS:
+            return LAYERED_NETWORKS[kind](
                 tuple(int(width) for width in widths.split("-") if width), tuple(shape), classes
             )
         return NETWORKS[name](tuple(shape), classes)
@@ -262,7 +262,7 @@ def state_shapes(name: str, shape: Shape, classes: int) -> dict[str, Shape]:
     kind, _, listed = name.partition(":")
     widths = listed.split("-") if listed else []
     sound = all(width.isdecimal() and 0 < int(width) <= WIDEST for width in widths)
-    known = kind in LAYERED if widths else name in NETWORKS
+    known = kind in LAYERED_NETWORKS if widths else name in NETWORKS
     if not known or not sound or len(widths) > MOST_LAYERS:
         raise ValueError("a network that is not known")
     try:
@@ -273,7 +273,7 @@ def state_shapes(name: str, shape: Shape, classes: int) -> dict[str, Shape]:
     return {part: tuple(value.shape) for part, value in state.items()}
 
 
-def _hidden(shape: Shape, plan: Layout, *, bound: bool) -> tuple[nn.Module, nn.Sequential, int]:
+def _hidden(shape: Shape, plan: ConvolutionLayout, *, bound: bool) -> tuple[nn.Module, nn.Sequential, int]:
     """The first affine layer (its bias left out where it is
     fixed), what follows it, and the width of that.
     """

@@ -22,8 +22,8 @@ from airlock.models.features.features import FeatureMap
 from airlock.models.features.images import (
     BATCH,
     CELL,
-    COARSE,
-    FINE,
+    COARSE_GRID,
+    FINE_GRID,
     Pixels,
     cells,
     integers,
@@ -40,14 +40,14 @@ Matrices = TypeVar("Matrices", NDArray[np.float64], NDArray[np.int64])
 NAME = "patches-1"
 SIDES = (5, 3)
 """Of the patches of layer 1 and layer 2."""
-SCALES = (FINE, COARSE)
+SCALES = (FINE_GRID, COARSE_GRID)
 SCALE_DOWN = np.float32(2**-5)
 ROUNDING_MARGIN = 1 - 2.0**-36
 """More than the rounding of a norm: what is scaled by it is not longer than LIMIT."""
 
 
 @dataclass(frozen=True)
-class Layer:
+class FilterLayer:
     """Integer filters, (K, channels * side * side), of absolute sum at most SCALES[depth]."""
 
     filters: NDArray[np.int64]
@@ -71,9 +71,9 @@ class Layer:
         return np.concatenate([positive, positive - signed])
 
 
-def layer(filters: NDArray[np.float64], depth: int) -> Layer:
+def layer(filters: NDArray[np.float64], depth: int) -> FilterLayer:
     """Filters as integers: one common factor, then toward zero."""
-    return Layer(integers(list(filters), SCALES[depth]).astype(np.int64), depth)
+    return FilterLayer(integers(list(filters), SCALES[depth]).astype(np.int64), depth)
 
 
 def windows(units: Pixels, side: int) -> Pixels:
@@ -89,14 +89,14 @@ def windows(units: Pixels, side: int) -> Pixels:
     return seen.reshape(-1, *units.shape[1:])
 
 
-def units_below(pixels: Pixels, layers: Sequence[Layer]) -> Pixels:
+def units_below(pixels: Pixels, layers: Sequence[FilterLayer]) -> Pixels:
     """What the next layer sees: pixels, or pooled responses of layer 1 (integers below 2^10)."""
     for one in layers:
         pixels = np.floor(np.sqrt(pool(one.respond(pixels), 2, 2, 0)))
     return pixels
 
 
-def moments(images: NDArray[np.uint8], layers: Sequence[Layer] = ()) -> Rows:
+def moments(images: NDArray[np.uint8], layers: Sequence[FilterLayer] = ()) -> Rows:
     """One row a record: its patch moment S = sum of p p^T of the layer above `layers`, every channel of a
     patch with mean zero.
 
@@ -106,7 +106,7 @@ def moments(images: NDArray[np.uint8], layers: Sequence[Layer] = ()) -> Rows:
     return _in_batches(images, lambda few: _moments(few, layers))
 
 
-def _moments(images: NDArray[np.uint8], layers: Sequence[Layer]) -> Rows:
+def _moments(images: NDArray[np.uint8], layers: Sequence[FilterLayer]) -> Rows:
     side = SIDES[len(layers)]
     units = units_below(prepare(images), layers)
     seen = windows(units, side).reshape(len(units), side * side, len(images), -1)
@@ -142,7 +142,7 @@ def patch_size(shape: tuple[int, ...], layers: Sequence[int]) -> int:
     return channels_below(shape, layers) * SIDES[len(layers)] ** 2
 
 
-def moment_map(shape: tuple[int, ...], layers: Sequence[Layer]) -> FeatureMap:
+def moment_map(shape: tuple[int, ...], layers: Sequence[FilterLayer]) -> FeatureMap:
     """`moments` as a map from records to rows, so that passes over
     records are the same as for any other sum.
     """
@@ -150,14 +150,14 @@ def moment_map(shape: tuple[int, ...], layers: Sequence[Layer]) -> FeatureMap:
     return FeatureMap("patch-moments", size * size, 0, False, partial(moments, layers=layers))
 
 
-def learned(images: NDArray[np.uint8], layers: Sequence[Layer]) -> Rows:
+def learned(images: NDArray[np.uint8], layers: Sequence[FilterLayer]) -> Rows:
     """Map (n, height, width, channels) to integer rows: mean colours and the responses of every layer in
     every cell.
     """
     return _in_batches(images, lambda few: _learned(few, layers))
 
 
-def _learned(images: NDArray[np.uint8], layers: Sequence[Layer]) -> Rows:
+def _learned(images: NDArray[np.uint8], layers: Sequence[FilterLayer]) -> Rows:
     units = prepare(images)
     channels, cell = [pool(opponent(units), CELL, CELL, 0) * np.float32(64)], CELL
     for one in layers:
@@ -172,7 +172,7 @@ def width(shape: tuple[int, ...], layers: Sequence[int]) -> int:
     return cells(shape) * (shape[2] + 2 * sum(layers))
 
 
-def learned_map(shape: tuple[int, ...], layers: Sequence[Layer]) -> FeatureMap:
+def learned_map(shape: tuple[int, ...], layers: Sequence[FilterLayer]) -> FeatureMap:
     """`learned` as a feature map."""
     return FeatureMap(
         NAME, width(shape, [len(one.filters) for one in layers]), 0, True, partial(learned, layers=layers)
@@ -183,15 +183,15 @@ def _in_batches(images: NDArray[np.uint8], function: Callable[[NDArray[np.uint8]
     return np.concatenate([function(images[start : start + BATCH]) for start in range(0, len(images), BATCH)])
 
 
-def tensors_of(layers: Sequence[Layer]) -> dict[str, NDArray[np.int64]]:
+def tensors_of(layers: Sequence[FilterLayer]) -> dict[str, NDArray[np.int64]]:
     """For a release or a model."""
     return {f"filters{one.depth + 1}": one.filters for one in layers}
 
 
-def layers_of(tensors: Mapping[str, NDArray[Any]]) -> list[Layer]:
+def layers_of(tensors: Mapping[str, NDArray[Any]]) -> list[FilterLayer]:
     """The inverse of `tensors_of`."""
     names = [f"filters{depth + 1}" for depth in range(len(SIDES))]
-    return [Layer(tensors[name], depth) for depth, name in enumerate(names) if name in tensors]
+    return [FilterLayer(tensors[name], depth) for depth, name in enumerate(names) if name in tensors]
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class LearnedModel(Model):
         banks: the layers, from the bottom.
     """
 
-    banks: Sequence[Layer] = field(default_factory=list)
+    banks: Sequence[FilterLayer] = field(default_factory=list)
 
     @property
     def map(self) -> FeatureMap:

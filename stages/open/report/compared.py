@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from airlock.compare.comparison import ATTACK, CHECK, HEADINGS, Bounds, Row, attacked
+from airlock.compare.comparison import ATTACK, CHECK, HEADINGS, Bounds, ComparisonRow, attacked
 from stages.open.report.findings import Findings
 
 RELEASE = "release"
@@ -48,7 +48,7 @@ def attacked_before(findings: Findings, name: str, kinds: tuple[str, ...] = ATTA
     return attacked(run, findings.published.attacks, kinds)
 
 
-def _own(findings: Findings, others: list[Row]) -> Row:
+def _own(findings: Findings, others: list[ComparisonRow]) -> ComparisonRow:
     made, asked, found = findings.priced[RELEASE], findings.params.release, findings.evaluate
     free, by_law, reached = attacked_before(findings, RELEASE)
     checked, checked_by_law, _ = attacked_before(findings, RELEASE, kinds=(CHECK,))
@@ -59,7 +59,7 @@ def _own(findings: Findings, others: list[Row]) -> Row:
         if (row.mechanism, row.epsilon) == (made.mechanism, asked.epsilon)
     ]
     options = [f"{name} {value}" for name, value in sorted(asked.options.items()) if isinstance(value, str)]
-    return Row(
+    return ComparisonRow(
         dataset=findings.params.dataset,
         mechanism=made.mechanism,
         reading=", ".join(["this run", *options]),

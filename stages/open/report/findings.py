@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airlock.compare.published import Published
+from airlock.compare.published import PublishedTables
 from airlock.compare.published import read as read_published
 from airlock.inside import manifest
 from airlock.inside.digests import sha256_path, walk
@@ -23,13 +23,13 @@ from airlock.params import Params
 from airlock.privacy.guarantees import Guarantee
 
 RELEASED, CODE = "data/released/", "stages/open/report/"
-IN_TIME = ("relevance", "release", "evaluation", "holdout", "reference")
+ORDER_OF_RELEASES = ("relevance", "release", "evaluation", "holdout", "reference")
 # Doors that public records pass unchanged: no privacy is claimed for them, so they are not part of any total.
-PASSED_THROUGH = ("holdout", "reference")
+DOORS = ("holdout", "reference")
 
 
 @dataclass(frozen=True)
-class File:
+class PageInput:
     """One input of the page."""
 
     path: str
@@ -53,17 +53,13 @@ class Findings:
     picture: str | None
     audit: Sequence[Mapping[str, Any]]
     budget: Mapping[str, Any] | None
-    published: Published
-    files: Sequence[File]
+    published: PublishedTables
+    files: Sequence[PageInput]
 
     @property
     def priced(self) -> dict[str, Manifest]:
         """The releases that a guarantee was priced for, by name."""
-        return {
-            name: found
-            for name, found in self.releases.items()
-            if found.applies and name not in PASSED_THROUGH
-        }
+        return {name: found for name, found in self.releases.items() if found.applies and name not in DOORS}
 
 
 def gather(room: Room) -> Findings:
@@ -119,7 +115,11 @@ def _released(room: Room) -> list[tuple[str, Path]]:
     found = {
         path.removeprefix(RELEASED): place for path, place in room.paths.items() if path.startswith(RELEASED)
     }
-    return [(name, found[name]) for name in (*IN_TIME, *sorted(found.keys() - set(IN_TIME))) if name in found]
+    return [
+        (name, found[name])
+        for name in (*ORDER_OF_RELEASES, *sorted(found.keys() - set(ORDER_OF_RELEASES)))
+        if name in found
+    ]
 
 
 def _read_json(path: Path | None) -> Mapping[str, Any]:
@@ -170,7 +170,7 @@ def read_relevance(folder: Path, made: Manifest) -> tuple[list[tuple[str, float]
     return sorted(scores, key=lambda score: (-abs(score[1]), score[0])), []
 
 
-def list_files(room: Room) -> list[File]:
+def list_files(room: Room) -> list[PageInput]:
     """Every file that the stage could read, code excepted, with its hash."""
     outs = {path for path in room.paths if path.startswith("data/report")}
     listed = []
@@ -179,7 +179,7 @@ def list_files(room: Room) -> list[File]:
             continue
         inside = walk(place) if place.is_dir() else [("", place)]
         listed += [
-            File(f"{declared}/{name}".rstrip("/"), path.stat().st_size, sha256_path(path))
+            PageInput(f"{declared}/{name}".rstrip("/"), path.stat().st_size, sha256_path(path))
             for name, path in inside
         ]
     return listed

@@ -13,7 +13,7 @@ from airlock.inside.manifest import Manifest
 from airlock.params import Params
 from stages.open.report.charts import bars, heat_map, line_chart, number
 from stages.open.report.compared import attacked_before
-from stages.open.report.findings import PASSED_THROUGH, Findings
+from stages.open.report.findings import DOORS, Findings
 
 Section = dict[str, Any]
 
@@ -77,7 +77,7 @@ def privacy(findings: Findings) -> Section:
         ],
         "passes": sum(found.passes for found in priced.values()),
         "interactive": any(found.interactive for found in priced.values()),
-        "passed": [name for name in PASSED_THROUGH if name in releases and releases[name].applies],
+        "passed": [name for name in DOORS if name in releases and releases[name].applies],
     }
 
 

@@ -27,7 +27,7 @@ from airlock.privacy import sensitivity
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes
 from stages.release.cluster import Cluster
-from stages.release.noisy_sums import Query, Teller, check_size, guarantee, price
+from stages.release.noisy_sums import NoisySums, Query, check_size, guarantee, price
 from stages.release.passes import Records, Wanted
 from stages.release.units import moved_records, records_per_unit
 
@@ -167,11 +167,11 @@ def make(given: Given) -> Released:
     params, facts = given.params, given.facts
     recipe = resolve(params, facts)
     priced = price(queries(recipe, params), params.release)
-    teller = Teller(priced, key=given.key, release_id=given.release_id)
+    noisy_sums = NoisySums(priced, key=given.key, release_id=given.release_id)
     records = open_records(recipe, facts, given.reader, given.connection, given.release_id)
-    prepare(recipe, facts.n, records, teller, given.weights)
-    release_moments(recipe.classes, records, teller)
-    return finish(recipe, records, teller)
+    prepare(recipe, facts.n, records, noisy_sums, given.weights)
+    release_moments(recipe.classes, records, noisy_sums)
+    return finish(recipe, records, noisy_sums)
 
 
 def open_records(
@@ -197,37 +197,41 @@ def open_records(
     )
 
 
-def finish(recipe: Recipe, records: Records, teller: Teller) -> Released:
+def finish(recipe: Recipe, records: Records, noisy_sums: NoisySums) -> Released:
     """The released tensors and details, once the passes are as many as were priced."""
     if records.passes != recipe.passes:
         raise ReleaseError(
             f"the records were read {records.passes} times, but {recipe.passes} passes were priced"
         )
     # Centre and whitening matrix follow from the noisy sums of the first passes, which nobody needs besides.
-    tensors = {**tensors_of(records.steps), "gram": teller.told["gram"], "cross": teller.told["cross"]}
+    tensors = {
+        **tensors_of(records.steps),
+        "gram": noisy_sums.released["gram"],
+        "cross": noisy_sums.released["cross"],
+    }
     return tensors, {
         "features": recipe.features,
         "bias": recipe.bias,
         "limit": LIMIT,
-        "sums": teller.details(),
+        "sums": noisy_sums.details(),
     }
 
 
 def prepare(
-    recipe: Recipe, n: int, records: Records, teller: Teller, weights: NDArray[np.float64] | None
+    recipe: Recipe, n: int, records: Records, noisy_sums: NoisySums, weights: NDArray[np.float64] | None
 ) -> None:
     """The passes before the last: each adds a step that depends on released sums only."""
     total = np.zeros(recipe.width, np.int64)
     if "mean" in recipe.shares:
-        total = teller.tell("mean", records.ask(Wanted({"mean": "sum"}))["mean"])
+        total = noisy_sums.add_noise("mean", records.ask(Wanted({"mean": "sum"}))["mean"])
     records.steps.append(centre(total, n, bias=recipe.bias, weights=weights))
     if "whitening" in recipe.shares:
-        gram = teller.tell("whitening", records.ask(Wanted({"whitening": "gram"}))["whitening"])
-        records.steps.append(whiten(gram, teller.priced["whitening"].scale, recipe.ridge))
+        gram = noisy_sums.add_noise("whitening", records.ask(Wanted({"whitening": "gram"}))["whitening"])
+        records.steps.append(whiten(gram, noisy_sums.priced["whitening"].scale, recipe.ridge))
 
 
-def release_moments(classes: int, records: Records, teller: Teller) -> None:
+def release_moments(classes: int, records: Records, noisy_sums: NoisySums) -> None:
     """One pass: Gram matrix and cross moments of the final rows."""
     sums = records.ask(Wanted({"gram": "gram", "cross": "cross"}, classes))
     for purpose in ("gram", "cross"):
-        teller.tell(purpose, sums[purpose])
+        noisy_sums.add_noise(purpose, sums[purpose])

@@ -28,7 +28,7 @@ from airlock.privacy.sums import label_rows
 from stages.mechanisms import Given, Released, makes
 from stages.release.mechanisms import coefficients
 from stages.release.mechanisms.coefficients import Recipe, finish, open_records, prepare, release_moments
-from stages.release.noisy_sums import Query, Teller, guarantee, price
+from stages.release.noisy_sums import NoisySums, Query, guarantee, price
 from stages.release.passes import Chunk, Integers, Sendable, Sums, cross_of
 
 NAME, VERSION = "coefficients-iterated", 1
@@ -173,18 +173,18 @@ def make(given: Given) -> Released:
     params, facts = given.params, given.facts
     recipe, options, rounds = resolve(params, facts)
     priced = price(queries(recipe, params, rounds), params.release)
-    teller = Teller(priced, key=given.key, release_id=given.release_id)
+    noisy_sums = NoisySums(priced, key=given.key, release_id=given.release_id)
     records = open_records(recipe, facts, given.reader, given.connection, given.release_id)
-    prepare(recipe, facts.n, records, teller, given.weights)
-    release_moments(recipe.classes, records, teller)
-    moments = moments_of(teller.told, {"sums": teller.details()}, facts.n)
+    prepare(recipe, facts.n, records, noisy_sums, given.weights)
+    release_moments(recipe.classes, records, noisy_sums)
+    moments = moments_of(noisy_sums.released, {"sums": noisy_sums.details()}, facts.n)
     head = Head.of(START * recipe.classes * closed_form(moments, options.ridge))
     for index in range(rounds):
         given.tick(index, rounds)
         exact = records.ask(Residuals(head, options.clip))["residuals"]
-        noisy = teller.tell(f"residuals-{index + 1}", exact).astype(np.float64) * (
+        noisy = noisy_sums.add_noise(f"residuals-{index + 1}", exact).astype(np.float64) * (
             options.clip / (LIMIT * BOUND)
         )
         head = Head.of(head.weights + options.step * recipe.classes * moments.solve(noisy, options.ridge))
-    tensors, details = finish(replace(recipe, passes=recipe.passes + rounds), records, teller)
+    tensors, details = finish(replace(recipe, passes=recipe.passes + rounds), records, noisy_sums)
     return {**tensors, "head": head.integers}, {**details, "head_unit": head.unit}

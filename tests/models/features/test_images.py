@@ -56,7 +56,7 @@ def test_null_records_are_rows_of_zeros() -> None:
 def test_filtering_is_exact_integer_arithmetic() -> None:
     """The convolution written again slowly, in Python integers."""
     pixels = noise(2, 9, 7, 1, seed=3).astype(np.float32).transpose(3, 0, 1, 2)
-    for filters in (images._derivatives(images.FINE, 12), images._quadratures(images.FINE)):
+    for filters in (images._derivatives(images.FINE_GRID, 12), images._quadratures(images.FINE_GRID)):
         made = images.convolve(pixels, filters)
         for index, kernel in enumerate(filters.reshape(-1, 5, 5)):
             for i in range(9):
@@ -114,8 +114,8 @@ def test_a_rotated_edge_moves_to_the_rotated_orientation() -> None:
     """An edge that points right is seen by the first of 12 directions, one that points down by the fourth."""
     across = np.zeros((1, 1, 16, 16), np.float32)
     across[:, :, :, 8:] = 255
-    responses = images._orientations(across, images.FINE, 12).sum(axis=(1, 2, 3))
-    turned = images._orientations(across.transpose(0, 1, 3, 2), images.FINE, 12).sum(axis=(1, 2, 3))
+    responses = images._orientations(across, images.FINE_GRID, 12).sum(axis=(1, 2, 3))
+    turned = images._orientations(across.transpose(0, 1, 3, 2), images.FINE_GRID, 12).sum(axis=(1, 2, 3))
     assert abs(int(turned.argmax()) - int(responses.argmax())) in (3, 9)
 
 

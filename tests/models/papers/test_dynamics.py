@@ -15,30 +15,30 @@ from airlock.errors import ParamsError
 from airlock.models.features.rows import LIMIT
 from airlock.models.papers import dynamics
 from airlock.models.papers.behaviour import (
-    FINE,
+    FINE_GRID,
     WEIGHT,
-    Layout,
+    MachineUnits,
     PatchMap,
     RowMap,
     Scales,
-    Units,
+    WindowLayout,
     layout_of,
     width,
 )
 from airlock.models.papers.boltzmann import Machine
 
-SMALL = Layout(attributes=7, days=3, slots=4, height=3)
+SMALL = WindowLayout(attributes=7, days=3, slots=4, height=3)
 SCALES = Scales(1.0, 2.0, 0.3)
 
 
-def records(n: int, seed: int = 0, layout: Layout = SMALL) -> np.ndarray:
+def records(n: int, seed: int = 0, layout: WindowLayout = SMALL) -> np.ndarray:
     random = np.random.default_rng(seed)
     x = random.random((n, layout.attributes * (layout.days + 1) + layout.slots))
     x[:, -layout.slots :] *= random.random((n, layout.slots)) < 0.7
     return x
 
 
-def units(layout: Layout = SMALL, groups: int = 2, seed: int = 0, social: float = 0.1) -> Units:
+def units(layout: WindowLayout = SMALL, groups: int = 2, seed: int = 0, social: float = 0.1) -> MachineUnits:
     random = np.random.default_rng(seed)
     eta = random.standard_normal(groups)
     eta *= social / np.linalg.norm(eta)
@@ -46,8 +46,8 @@ def units(layout: Layout = SMALL, groups: int = 2, seed: int = 0, social: float 
         random.standard_normal(size) * WEIGHT / 2
         for size in ((groups, layout.patch), groups, (groups, layout.attributes))
     ]
-    average = random.integers(0, FINE, groups)
-    return Units(
+    average = random.integers(0, FINE_GRID, groups)
+    return MachineUnits(
         *(np.rint(part).astype(np.int64) for part in whole),
         np.trunc(eta * WEIGHT / layout.slots).astype(np.int64),
         average,
@@ -109,7 +109,7 @@ def test_integer_units_are_the_equations_in_real_numbers() -> None:
     """
     machine, x = units(), records(6)
     past, present, influence = SMALL.split(x)
-    found = machine.probabilities(SMALL, past, present, influence) / FINE
+    found = machine.probabilities(SMALL, past, present, influence) / FINE_GRID
     d, days = SMALL.attributes, SMALL.days
     for n, record in enumerate(x):
         v, now, slots = (
@@ -136,8 +136,8 @@ def test_integer_units_are_the_equations_in_real_numbers() -> None:
 
 
 @pytest.mark.parametrize("machine", [None, units()])
-def test_a_row_does_not_depend_on_the_batch(machine: Units | None) -> None:
-    rows = RowMap(SMALL, np.full(7, FINE // 3), SCALES, machine)
+def test_a_row_does_not_depend_on_the_batch(machine: MachineUnits | None) -> None:
+    rows = RowMap(SMALL, np.full(7, FINE_GRID // 3), SCALES, machine)
     x = records(50)
     together = rows(x, np.ones(50, np.uint8))
     assert together.shape == (50, width(SMALL, 2 if machine else None))
@@ -148,9 +148,10 @@ def test_a_row_does_not_depend_on_the_batch(machine: Units | None) -> None:
     assert not rows(x, np.zeros(50, np.uint8)).any()
 
 
-def moments_of(x: np.ndarray, layout: Layout = SMALL) -> np.ndarray:
+def moments_of(x: np.ndarray, layout: WindowLayout = SMALL) -> np.ndarray:
     rows = (
-        PatchMap(layout, np.full(layout.attributes, FINE // 2), SCALES)(x, np.ones(len(x), np.uint8)) / LIMIT
+        PatchMap(layout, np.full(layout.attributes, FINE_GRID // 2), SCALES)(x, np.ones(len(x), np.uint8))
+        / LIMIT
     )
     return rows.T @ rows / len(rows)
 
@@ -194,15 +195,19 @@ def test_eta_is_cut_and_the_average_is_that_of_the_units() -> None:
         made = dynamics.integers(machine, dynamic, SMALL, moments, scales=SCALES, social=social)
         assert np.linalg.norm(made.social) <= social * WEIGHT / SMALL.slots
     past, present, influence = SMALL.split(x)
-    units_on = made.probabilities(SMALL, past - FINE // 2, present - FINE // 2, influence)[:, :, :-1].mean(
-        (0, 2)
-    )
-    assert units_on == pytest.approx(made.average, abs=0.02 * FINE)
+    units_on = made.probabilities(SMALL, past - FINE_GRID // 2, present - FINE_GRID // 2, influence)[
+        :, :, :-1
+    ].mean((0, 2))
+    assert units_on == pytest.approx(made.average, abs=0.02 * FINE_GRID)
 
 
 def test_shapes_that_are_no_windows_are_refused() -> None:
-    assert layout_of((166,), 16, 4, 12) == Layout(30, 4, 16, 12)
-    assert (Layout(30, 4, 16).positions, Layout(30, 4, 16).blocks, Layout(30, 4, 16).patch) == (19, 10, 48)
+    assert layout_of((166,), 16, 4, 12) == WindowLayout(30, 4, 16, 12)
+    assert (
+        WindowLayout(30, 4, 16).positions,
+        WindowLayout(30, 4, 16).blocks,
+        WindowLayout(30, 4, 16).patch,
+    ) == (19, 10, 48)
     with pytest.raises(ParamsError, match="not 3 \\+ 1 times"):
         layout_of((166,), 16, 3, 12)
     with pytest.raises(ParamsError, match="height is 1 to 30"):

@@ -20,8 +20,8 @@ HOW = mac.Coordinates(steps=5, rate=0.05, bound=10.0)
 UNITS = {
     "classify": mac.CLASSIFIER,
     "reconstruct": mac.AUTOENCODER,
-    "relu classify": mac.Units("relu", "logistic", biases=True),
-    "relu reconstruct": mac.Units("relu", "linear", biases=True),
+    "relu classify": mac.LayerUnits("relu", "logistic", biases=True),
+    "relu reconstruct": mac.LayerUnits("relu", "linear", biases=True),
 }
 
 

@@ -17,7 +17,7 @@ from tests.support.sealed_records import pictures
 X, _ = pictures(8, 3, side=12)
 
 
-def random_layer(depth: int, count: int, channels: int, seed: int = 0) -> patches.Layer:
+def random_layer(depth: int, count: int, channels: int, seed: int = 0) -> patches.FilterLayer:
     size = channels * patches.SIDES[depth] ** 2
     return patches.layer(np.random.default_rng(seed).standard_normal((count, size)), depth)
 

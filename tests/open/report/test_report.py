@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from airlock.compare import published
-from airlock.compare.comparison import Row
+from airlock.compare.comparison import ComparisonRow
 from airlock.errors import ReleaseError
 from airlock.inside import manifest
 from airlock.privacy.guarantees import Guarantee
@@ -268,7 +268,7 @@ def publish(inputs: Inputs, rows: list[dict[str, Any]], attacks: list[dict[str, 
     """What `airlock compare --save` would have written."""
     path = inputs.root / "stages/open/report/published.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
-    published.write(path, [Row.from_json(row) for row in rows], attacks)
+    published.write(path, [ComparisonRow.from_json(row) for row in rows], attacks)
 
 
 @pytest.mark.parametrize("kind", ["attack", "accounting check", None])

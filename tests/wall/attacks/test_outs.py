@@ -16,7 +16,7 @@ import pytest
 from airlock.errors import BoundaryError
 from airlock.run.outs import publish
 from airlock.wall import layers
-from tests.support.cell import SECRET, Cell, cell
+from tests.support.small_workspace import SECRET, Cell, cell
 
 OFFERED = layers.choose("advisory", zone="open")
 pytestmark = pytest.mark.skipif(layers.ALL != OFFERED, reason="not all layers here: airlock doctor")

@@ -25,10 +25,10 @@ from stages.release.papers.adlm.adlm import Recipe, geometry
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-FINE = 2**16
-GRIDS = {"image": 255, "tabular": FINE}
+FINE_GRID = 2**16
+GRIDS = {"image": 255, "tabular": FINE_GRID}
 # A little more noise than the proofs ask for, against the rounding of scales and shares.
-ABOVE = 1 + 1e-9
+ROUNDING_FACTOR = 1 + 1e-9
 SMALLEST_SHARE = 1e-4
 
 
@@ -47,8 +47,8 @@ class Keyed:
             "purpose": purpose,
         }
         if isinstance(scales, float):
-            return noise.add_noise(exact, scale=scales * ABOVE, form="laplace", **named)
-        return noise.add_laplace_by_column(exact, scales=scales, above=ABOVE, **named)
+            return noise.add_noise(exact, scale=scales * ROUNDING_FACTOR, form="laplace", **named)
+        return noise.add_laplace_by_column(exact, scales=scales, above=ROUNDING_FACTOR, **named)
 
 
 def perturb(
@@ -83,7 +83,7 @@ def perturb(
     tensors["scales"] = scales
     tensors["bias"] = keyed.add(
         np.zeros(geometry(facts.shape)[1], np.int64),
-        recipe.input_scale * FINE,
+        recipe.input_scale * FINE_GRID,
         release_pass=0,
         purpose="bias",
     )
@@ -95,7 +95,7 @@ def perturb(
     tensors["coefficients"] = np.concatenate([coefficients for _, coefficients in parts])
     return tensors, {
         "grid": grid,
-        "fine": FINE,
+        "fine": FINE_GRID,
         "clip": recipe.options.clip,
         "n": facts.n,
         "epsilons": epsilons(recipe),
@@ -145,9 +145,9 @@ def _perturb_chunk(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Lines 12-13 and 18-19 of Algorithm 1 for one chunk."""
     first, inputs, labels = chunk
-    table = np.trunc(taylor.coefficients(labels, len(facts.labels)) * FINE).astype(np.int64)
+    table = np.trunc(taylor.coefficients(labels, len(facts.labels)) * FINE_GRID).astype(np.int64)
     noisy = table if recipe.options.coefficients == "all" else table[:, 1:2]
-    flat, label_scale = noisy.reshape(len(noisy), -1), recipe.label_scale * FINE
+    flat, label_scale = noisy.reshape(len(noisy), -1), recipe.label_scale * FINE_GRID
     if recipe.options.noise == "batch":
         rows = np.arange(first, first + len(inputs)) // recipe.batch
         inputs = inputs + _shared(keyed, rows, scales, "inputs")
@@ -197,14 +197,14 @@ def _relevance(recipe: Recipe, facts: Facts, reader: Any, keyed: Keyed, network:
             lrp.relevances(network, rows, stabiliser=recipe.options.stabiliser).double().numpy()
         )
         # A null record has no relevance.
-        total += np.trunc(found * FINE * (labels[:left] >= 0)[:, None]).astype(np.int64).sum(0)
+        total += np.trunc(found * FINE_GRID * (labels[:left] >= 0)[:, None]).astype(np.int64).sum(0)
         left -= len(rows)
         if left <= 0:
             break
     if recipe.options.allocation == "clamped":
         total = _clamped(total, recipe.counted)
     return keyed.add(
-        total, recipe.relevance_scale * recipe.counted * FINE, release_pass=1, purpose="relevance"
+        total, recipe.relevance_scale * recipe.counted * FINE_GRID, release_pass=1, purpose="relevance"
     )
 
 
@@ -213,5 +213,5 @@ def _clamped(total: Integers, counted: int) -> Integers:
     least 1e-5.
     """
     mean = (total - total.min()) / max(float(total.max() - total.min()), 1.0)
-    powered: Integers = np.trunc(np.maximum(mean**4, 1e-5) * counted * FINE).astype(np.int64)
+    powered: Integers = np.trunc(np.maximum(mean**4, 1e-5) * counted * FINE_GRID).astype(np.int64)
     return powered

@@ -28,12 +28,14 @@ def train(recipe: Recipe, data: Data, course: Course) -> tuple[dict[str, Any], l
     """All phases as one walk; the network's tensors and the thresholds (of b, and of C to second order, layer
     by layer).
     """
-    run = Run(recipe, data, course.keyed, choose_device(recipe.options.device, "release.options.device"))
+    run = CoordinateDescent(
+        recipe, data, course.keyed, choose_device(recipe.options.device, "release.options.device")
+    )
     final = course.walk(run.start(), run.advance, recipe.pretraining + recipe.steps)
     return run.tensors(final), final["thresholds"].tolist()
 
 
-class Run:
+class CoordinateDescent:
     """One training: everything but the state."""
 
     def __init__(self, recipe: Recipe, data: Data, keyed: Keyed, device: str) -> None:

@@ -35,7 +35,7 @@ from stages.release import interactive
 from stages.release.papers.dp_mac.settings import Options, published_sigma, settle
 
 if TYPE_CHECKING:
-    from airlock.models.papers.mac import Units
+    from airlock.models.papers.mac import LayerUnits
     from stages.release.papers.dp_sgd.dp_sgd import Data
 
 NAME, VERSION = "dp-mac", 2
@@ -68,11 +68,11 @@ class Recipe:
         return len(self.sizes) - 1
 
     @property
-    def units(self) -> Units:
-        from airlock.models.papers.mac import Units
+    def units(self) -> LayerUnits:
+        from airlock.models.papers.mac import LayerUnits
 
         rectified, classify = self.options.units == "relu", self.options.task == "classify"
-        return Units(
+        return LayerUnits(
             self.options.units or "softplus",
             "logistic" if classify else "linear" if rectified else "softplus",
             rectified,

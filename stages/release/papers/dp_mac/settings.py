@@ -157,7 +157,7 @@ PRESETS: dict[str | None, dict[str, Any]] = {
         "sigma": "paper",
     },
 }
-CLAIMED: dict[str, dict[float, dict[str, Any]]] = {
+CLAIMED_SETTINGS: dict[str, dict[float, dict[str, Any]]] = {
     "paper-mnist": {0.5: {"sigma": 5.8}, 2.0: {"sigma": 1.7}},
     "paper-usps": {1.0: {"sigma": 12.1}, 2.0: {"sigma": 5.2}, 4.0: {"sigma": 3.0}, 8.0: {"sigma": 2.2}},
     "authors-mnist": {
@@ -193,7 +193,7 @@ def settle(given: Options, epsilon: float) -> Options:
     Raises:
         ParamsError: sigma is to be the paper's, which has none for this epsilon.
     """
-    named = CLAIMED.get(str(given.preset), {})
+    named = CLAIMED_SETTINGS.get(str(given.preset), {})
     nearest = named[min(named, key=lambda one: abs(math.log(one / epsilon)))] if named else {}
     values = {**PRESETS[given.preset], **{name: value for name, value in nearest.items() if name != "sigma"}}
     missing = {
@@ -212,4 +212,4 @@ def settle(given: Options, epsilon: float) -> Options:
 
 def published_sigma(options: Options, epsilon: float) -> float:
     """The preset's for a claimed epsilon that it has."""
-    return float(CLAIMED[str(options.preset)][epsilon]["sigma"])
+    return float(CLAIMED_SETTINGS[str(options.preset)][epsilon]["sigma"])

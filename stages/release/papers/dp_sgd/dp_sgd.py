@@ -122,7 +122,7 @@ def resolve(params: Params, facts: Facts) -> tuple[str, Settings]:
 
 def name_network(wanted: str, lower: lower_layers.Lower, facts: Facts) -> str:
     """The network's name, for all mechanisms that are compared with this one."""
-    if wanted in lower_layers.CONVOLUTIONAL and facts.kind != "image":
+    if wanted in lower_layers.CONVOLUTIONAL_NETWORKS and facts.kind != "image":
         raise ParamsError(
             f"params.yaml: release.options.model '{wanted}' is for images: use perceptron or linear"
         )

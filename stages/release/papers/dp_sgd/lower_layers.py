@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 Lower = Literal["private", "raw"]
 FLAW = "the convolutions were trained on the raw records without noise"
-UPPER = "docs/proofs/dp-sgd.md#fixed-lower-layers"
-CONVOLUTIONAL = ("opacus-cnn", "six-convolutions")
+UPPER_ARGUMENT = "docs/proofs/dp-sgd.md#fixed-lower-layers"
+CONVOLUTIONAL_NETWORKS = ("opacus-cnn", "six-convolutions")
 EPOCHS = 20
 """The paper's; its optimiser, rate and batch are not given."""
 BATCH, RATE, SEED, PIECE = 128, 1e-3, 0, 1000
@@ -34,10 +34,10 @@ BATCH, RATE, SEED, PIECE = 128, 1e-3, 0, 1000
 
 def check_lower(lower: Lower, model: str) -> None:
     """Only convolutions are fixed."""
-    if lower == "raw" and model not in CONVOLUTIONAL:
+    if lower == "raw" and model not in CONVOLUTIONAL_NETWORKS:
         raise ParamsError(
             "params.yaml: release.options.lower 'raw' is for networks with convolutions: use model "
-            f"{CONVOLUTIONAL[1]}"
+            f"{CONVOLUTIONAL_NETWORKS[1]}"
         )
 
 
@@ -49,13 +49,15 @@ def price(plan: Plan, lower: Lower) -> Plan:
         return plan
     proven, reason = plan.proven, "; ".join(one for one in (FLAW, plan.proven.reason) if one)
     claimed = plan.claimed or Guarantee(
-        "claimed", proven.unit, proven.neighbours, proven.epsilon, proven.delta, argument=UPPER
+        "claimed", proven.unit, proven.neighbours, proven.epsilon, proven.delta, argument=UPPER_ARGUMENT
     )
     return replace(
         plan,
         parameters={**plan.parameters, "lower": lower},
         passes=plan.passes + EPOCHS + 1,
-        proven=replace(proven, epsilon=math.inf, delta=0.0, event=None, reason=reason, argument=UPPER),
+        proven=replace(
+            proven, epsilon=math.inf, delta=0.0, event=None, reason=reason, argument=UPPER_ARGUMENT
+        ),
         claimed=claimed,
         public_only=True,
     )

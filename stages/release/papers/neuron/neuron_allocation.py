@@ -2,7 +2,7 @@
 one-shot, with noise divided by contribution ratio.
 
     passes 1..p  a first release, as `coefficients` makes it; a hidden layer is trained from it without data
-    (airlock/models/papers/lower.py)
+    (airlock/models/papers/hidden_layer.py)
     pass p + 1   contribution ratios: of every record a point of the simplex over the neurons, by layer-wise relevance
                  propagation
     pass p + 2   Gram matrix and cross moments of the neurons, clipped in an ellipsoid whose axes follow the released
@@ -26,7 +26,7 @@ from pydantic import Field
 from airlock.errors import ParamsError
 from airlock.models.features.rows import LIMIT
 from airlock.models.moments import moments_of
-from airlock.models.papers.lower import (
+from airlock.models.papers.hidden_layer import (
     Direction,
     Lower,
     allocate,
@@ -41,14 +41,14 @@ from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes
 from stages.release.mechanisms import coefficients
 from stages.release.mechanisms.coefficients import Recipe
-from stages.release.noisy_sums import Query, Teller, guarantee, price
+from stages.release.noisy_sums import NoisySums, Query, guarantee, price
 from stages.release.passes import Chunk, Sums, Wanted
 from stages.release.units import check_local
 
 NAME, VERSION = "neuron-allocation", 1
 ARGUMENT = "docs/proofs/neuron-noise.md#allocation"
-HIDDEN = {"tabular": 16, "image": 100}
-FIRST = "first-"
+HIDDEN_SIZES = {"tabular": 16, "image": 100}
+FIRST_PREFIX = "first-"
 RATE = 0.03
 
 
@@ -108,7 +108,7 @@ def resolve(params: Params, facts: Facts) -> Shape:
     later = {"ratios": options.ratio_share, "gram": options.gram_share, "cross": rest}
     return Shape(
         first,
-        options.hidden or HIDDEN[facts.kind],
+        options.hidden or HIDDEN_SIZES[facts.kind],
         {name: share * left for name, share in later.items()},
         options,
     )
@@ -118,7 +118,7 @@ def queries(shape: Shape, params: Params) -> list[Query]:
     """The noisy sums of all passes, in order."""
     near, recipe, size = params.release.neighbours, shape.first, shape.hidden + 1
     earlier = [
-        replace(query, purpose=FIRST + query.purpose) if query.purpose in ("gram", "cross") else query
+        replace(query, purpose=FIRST_PREFIX + query.purpose) if query.purpose in ("gram", "cross") else query
         for query in coefficients.queries(recipe, params)
     ]
     # Ratios are non-negative integers whose sum, and so whose norm, is at most LIMIT: two records are at most
@@ -158,18 +158,23 @@ def make(given: Given) -> Released:
     params, facts = given.params, given.facts
     shape = resolve(params, facts)
     priced = price(queries(shape, params), params.release)
-    teller = Teller(priced, key=given.key, release_id=given.release_id)
+    noisy_sums = NoisySums(priced, key=given.key, release_id=given.release_id)
     records = coefficients.open_records(shape.first, facts, given.reader)
-    coefficients.prepare(shape.first, facts.n, records, teller, given.weights)
-    exact = records.ask(Wanted({FIRST + "gram": "gram", FIRST + "cross": "cross"}, shape.first.classes))
-    told = {purpose: teller.tell(FIRST + purpose, exact[FIRST + purpose]) for purpose in ("gram", "cross")}
-    lower = train_lower(shape, told, teller, facts.n)
+    coefficients.prepare(shape.first, facts.n, records, noisy_sums, given.weights)
+    exact = records.ask(
+        Wanted({FIRST_PREFIX + "gram": "gram", FIRST_PREFIX + "cross": "cross"}, shape.first.classes)
+    )
+    first = {
+        purpose: noisy_sums.add_noise(FIRST_PREFIX + purpose, exact[FIRST_PREFIX + purpose])
+        for purpose in ("gram", "cross")
+    }
+    lower = train_lower(shape, first, noisy_sums, facts.n)
     records.steps.append(lower.step)
-    ratios = teller.tell("ratios", records.ask(Ratios(lower))["ratios"])
+    ratios = noisy_sums.add_noise("ratios", records.ask(Ratios(lower))["ratios"])
     allocation = allocate(lower, ratios, shape.options.direction)
     records.steps.append(allocation)
-    coefficients.release_moments(shape.first.classes, records, teller)
-    tensors, details = coefficients.finish(replace(shape.first, passes=shape.passes), records, teller)
+    coefficients.release_moments(shape.first.classes, records, noisy_sums)
+    tensors, details = coefficients.finish(replace(shape.first, passes=shape.passes), records, noisy_sums)
     gram, cross = expectation(lower, allocation, shape.first.classes)
     return {**tensors, "ratios": ratios, "expected.gram": gram, "expected.cross": cross}, {
         **details,
@@ -177,15 +182,15 @@ def make(given: Given) -> Released:
     }
 
 
-def train_lower(shape: Shape, told: dict[str, NDArray[np.int64]], teller: Teller, n: int) -> Lower:
+def train_lower(shape: Shape, first: dict[str, NDArray[np.int64]], noisy_sums: NoisySums, n: int) -> Lower:
     """The hidden layer, from the first release alone, by the training that the open room uses: it has no
     other argument.
     """
     from airlock.models.descent import descend
 
-    scales = {purpose: teller.details()[FIRST + purpose] for purpose in ("gram", "cross")}
+    scales = {purpose: noisy_sums.details()[FIRST_PREFIX + purpose] for purpose in ("gram", "cross")}
     space = discriminant(
-        moments_of(told, {"sums": scales}, n), scales["cross"]["scale"] / (LIMIT * shape.first.classes)
+        moments_of(first, {"sums": scales}, n), scales["cross"]["scale"] / (LIMIT * shape.first.classes)
     )
     training = TrainParams(
         head="mlp", hidden=shape.hidden, epochs=shape.options.epochs, learning_rate=RATE, device="cpu"

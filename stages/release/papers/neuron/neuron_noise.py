@@ -104,7 +104,7 @@ SETTINGS: dict[str | None, dict[str, Any]] = {
     "mnist": {"epochs": 25, "iterations": 100, "batch": 1800, "learning_rate": 1e-3},
 }
 """Secs. 4.2 to 4.4, where "10e-3" is taken as written; the rate for WDBC is not in the paper."""
-HIDDEN = {"tabular": (64, 32, 16), "image": (128, 64)}
+HIDDEN_SIZES = {"tabular": (64, 32, 16), "image": (128, 64)}
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def resolve(params: Params, facts: Facts) -> Recipe:
     check_record(params, NAME)
     given = check(Options, params.release.options, "params.yaml: release.options")
     reading = {name: values[given.preset == "prose"] for name, values in READINGS.items()}
-    settled = {"hidden": HIDDEN[facts.kind], **reading, **SETTINGS[given.setting]}
+    settled = {"hidden": HIDDEN_SIZES[facts.kind], **reading, **SETTINGS[given.setting]}
     options = given.model_copy(
         update={name: value for name, value in settled.items() if getattr(given, name) is None}
     )

@@ -22,7 +22,7 @@ from stages.release.papers.neuron.neuron_noise import Recipe
 Ratios = NDArray[np.float64]
 SEED, PRETRAINING_SEED = 0, 1
 GRID = 2.0**24
-LEAST = 1e-6
+LEAST_RATIO = 1e-6
 """Of the mean |Cr|: below it the inverse of a ratio says nothing."""
 
 
@@ -94,7 +94,7 @@ def proportions(ratios: Ratios, recipe: Recipe) -> Ratios:
     flat = np.concatenate(layers)
     flat = np.abs(flat) if options.total == "absolute" else flat
     if options.proportion == "inverse":
-        flat = 1 / np.maximum(np.abs(flat), LEAST * np.abs(flat).mean())
+        flat = 1 / np.maximum(np.abs(flat), LEAST_RATIO * np.abs(flat).mean())
     parts = np.split(flat / flat.sum(), np.cumsum([len(layer) for layer in layers])[:-1])
     spread = [np.repeat(part, size.numel() // len(part)) for part, size in zip(parts, sizes, strict=False)]
     return np.concatenate([*spread, *[np.zeros(size.numel()) for size in sizes[len(spread) :]]])

@@ -22,12 +22,12 @@ from pydantic import Field
 from airlock.errors import ParamsError, ReleaseError
 from airlock.models.features.rows import LIMIT
 from airlock.models.papers.behaviour import (
-    FINE,
-    Layout,
+    FINE_GRID,
+    MachineUnits,
     PatchMap,
     RowMap,
     Scales,
-    Units,
+    WindowLayout,
     layout_of,
     mean_rows,
     width,
@@ -38,7 +38,7 @@ from airlock.privacy.noise import MAX_SCALE
 from airlock.privacy.plan import Facts, Plan
 from airlock.privacy.sums import LARGEST_TOTAL, cut_slack
 from stages.mechanisms import Given, Released, makes
-from stages.release.noisy_sums import Query, Teller, guarantee, price
+from stages.release.noisy_sums import NoisySums, Query, guarantee, price
 from stages.release.passes import Sums, Wanted
 from stages.release.per_user import RowMaker, sum_records, sum_users
 from stages.release.units import check_local, moved_records, records_per_unit
@@ -57,7 +57,7 @@ CAPS = {"mean": 0.75, "moments": 0.5, "gram": 0.5, "cross": 0.3}
 MEAN_GAIN = 0.5
 SCALES = {"machine": Scales(1.0, 2.0, 0.25), "window": Scales(1.0, 0.0, 0.25)}
 INFLUENCE = {"record": 0.6, "user": 0.3}
-COARSE = 2**8
+COARSE_GRID = 2**8
 """Moments are released in units of so many squares of the grid: on the grid itself a user's noise would pass
 what can be drawn.
 """
@@ -88,7 +88,7 @@ class Recipe:
     """Everything that shapes the released bytes."""
 
     options: Options
-    layout: Layout
+    layout: WindowLayout
     shares: dict[str, float]
     caps: dict[str, float]
     scales: Scales
@@ -195,7 +195,7 @@ def queries(recipe: Recipe, params: Params) -> list[Query]:
         record = {purpose: sensitivity.of_user(one, recipe.replaced) for purpose, one in record.items()}
     reached = dict(record if recipe.unit == "record" else user_sensitivities(recipe, params))
     if recipe.machine:
-        reached["moments"] = (reached["moments"] / COARSE + recipe.moments) * (1 + 2.0**-40)
+        reached["moments"] = (reached["moments"] / COARSE_GRID + recipe.moments) * (1 + 2.0**-40)
     forms = {
         "mean": (1, "gaussian", sizes["mean"]),
         "moments": (2, "symmetric-gaussian", recipe.moments * (recipe.moments + 1) // 2),
@@ -237,10 +237,10 @@ def user_sensitivities(recipe: Recipe, params: Params) -> dict[str, float]:
 
 
 def coarsen(total: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Two sums of p x p moments that are d apart are less than d / COARSE + p apart afterwards, for every
+    """Two sums of p x p moments that are d apart are less than d / COARSE_GRID + p apart afterwards, for every
     entry is rounded down.
     """
-    return total // COARSE
+    return total // COARSE_GRID
 
 
 def influence_change(recipe: Recipe) -> float:
@@ -257,13 +257,15 @@ def row_change(recipe: Recipe) -> float:
     layout, groups = recipe.layout, recipe.options.groups
     own = 0.0
     if recipe.machine:
-        drives = recipe.options.social / layout.slots + math.sqrt(groups) / FINE
-        units = FINE * (
+        drives = recipe.options.social / layout.slots + math.sqrt(groups) / FINE_GRID
+        units = FINE_GRID * (
             0.25 * math.sqrt(layout.blocks) * drives + math.sqrt(groups * layout.blocks) * 2.0**-29
         )
         units += math.sqrt(groups * layout.blocks)
         own = (
-            recipe.scales.stretch * recipe.scales.gain * LIMIT / FINE * units + 2 * math.sqrt(recipe.size) + 1
+            recipe.scales.stretch * recipe.scales.gain * LIMIT / FINE_GRID * units
+            + 2 * math.sqrt(recipe.size)
+            + 1
         )
     return math.hypot(own, influence_change(recipe)) * (1 + 2.0**-40)
 
@@ -303,24 +305,26 @@ def make(given: Given) -> Released:
     params, facts = given.params, given.facts
     recipe = resolve(params, facts)
     priced = price(queries(recipe, params), params.release)
-    teller = Teller(priced, key=given.key, release_id=given.release_id)
+    noisy_sums = NoisySums(priced, key=given.key, release_id=given.release_id)
     asked = _Passes(recipe, facts, given.reader)
     layout = recipe.layout
     total = asked.sum(lambda x, valid: mean_rows(layout, x, valid, MEAN_GAIN), Wanted({"mean": "sum"}))
-    centre = centre_of(teller.tell("mean", total["mean"]), facts.n, teller.priced["mean"].scale)
+    centre = centre_of(noisy_sums.add_noise("mean", total["mean"]), facts.n, noisy_sums.priced["mean"].scale)
     units = None
     if recipe.machine:
         moments = asked.sum(PatchMap(layout, centre, recipe.scales), Wanted({"moments": "gram"}))
-        units = units_of_moments(recipe, teller.tell("moments", coarsen(moments["moments"])), facts.n)
+        units = units_of_moments(
+            recipe, noisy_sums.add_noise("moments", coarsen(moments["moments"])), facts.n
+        )
     rows = RowMap(layout, centre, recipe.scales, units)
     sums = asked.sum(rows, Wanted({"gram": "gram", "cross": "cross"}, recipe.classes))
     for purpose in ("gram", "cross"):
-        teller.tell(purpose, sums[purpose])
+        noisy_sums.add_noise(purpose, sums[purpose])
     if asked.passes != recipe.passes:
         raise ReleaseError(
             f"the records were read {asked.passes} times, but {recipe.passes} passes were priced"
         )
-    tensors = {**rows.tensors(), "gram": teller.told["gram"], "cross": teller.told["cross"]}
+    tensors = {**rows.tensors(), "gram": noisy_sums.released["gram"], "cross": noisy_sums.released["cross"]}
     described = {
         "attributes": layout.attributes,
         "days": layout.days,
@@ -335,7 +339,7 @@ def make(given: Given) -> Released:
         "layout": described,
         "scales": asdict(recipe.scales),
         "contributions": unit,
-        "sums": teller.details(),
+        "sums": noisy_sums.details(),
     }
 
 
@@ -353,24 +357,24 @@ class _Passes:
 
 
 def centre_of(total: NDArray[np.int64], n: int, scale: float) -> NDArray[np.int64]:
-    """The mean of the attributes from a noisy sum of rows, in units of 1/FINE: drawn to zero where it is all
+    """The mean of the attributes from a noisy sum of rows, in units of 1/FINE_GRID: drawn to zero where it is all
     noise, kept in [0, 1].
     """
     mean = total / n
     signal, noise = float(mean @ mean), len(mean) * (scale / n) ** 2
     shrunk = mean * max(0.0, 1.0 - noise / max(signal, 1e-300))
-    found: NDArray[np.int64] = np.clip(np.trunc(shrunk * (FINE / (MEAN_GAIN * LIMIT))), 0, FINE).astype(
-        np.int64
-    )
+    found: NDArray[np.int64] = np.clip(
+        np.trunc(shrunk * (FINE_GRID / (MEAN_GAIN * LIMIT))), 0, FINE_GRID
+    ).astype(np.int64)
     return found
 
 
-def units_of_moments(recipe: Recipe, moments: NDArray[np.int64], n: int) -> Units:
+def units_of_moments(recipe: Recipe, moments: NDArray[np.int64], n: int) -> MachineUnits:
     """Train the machine: post-processing of one released matrix."""
     from airlock.models.papers import dynamics
 
     layout = recipe.layout
-    covariance = moments / (float(LIMIT) ** 2 / COARSE * n * layout.positions)
+    covariance = moments / (float(LIMIT) ** 2 / COARSE_GRID * n * layout.positions)
     machine, dynamic = dynamics.train(covariance, layout, recipe.options.groups)
     return dynamics.integers(
         machine, dynamic, layout, covariance, scales=recipe.scales, social=recipe.options.social

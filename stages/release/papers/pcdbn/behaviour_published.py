@@ -24,7 +24,15 @@ from torch.nn import functional
 
 from airlock.errors import ParamsError
 from airlock.models.features.rows import LIMIT
-from airlock.models.papers.behaviour import FINE, WEIGHT, Layout, RowMap, Scales, Units, layout_of
+from airlock.models.papers.behaviour import (
+    FINE_GRID,
+    WEIGHT,
+    MachineUnits,
+    RowMap,
+    Scales,
+    WindowLayout,
+    layout_of,
+)
 from airlock.models.papers.boltzmann import Machine, fresh, normalise, statistics
 from airlock.models.papers.chebyshev import Polynomial, polynomial
 from airlock.models.papers.dynamics import Dynamics
@@ -59,7 +67,7 @@ class Options(Section):
     rate: float = Field(1e-3, gt=0, le=1e3)
 
 
-def resolve(params: Params, facts: Facts) -> tuple[Options, Layout]:
+def resolve(params: Params, facts: Facts) -> tuple[Options, WindowLayout]:
     """Options, and the layout of the windows."""
     options = check(Options, params.release.options, "params.yaml: release.options")
     if facts.friends is None:
@@ -115,7 +123,7 @@ def make(given: Given) -> Released:
     parts = [unpack(batch, given.facts.shape) for batch in given.reader]
     kept = np.concatenate([part.valid for part in parts]) > 0
     x, y = (np.concatenate([getattr(part, name) for part in parts])[kept] for name in ("x", "y"))
-    past, present, influence = (torch.from_numpy(part / FINE).float() for part in layout.split(x))
+    past, present, influence = (torch.from_numpy(part / FINE_GRID).float() for part in layout.split(x))
     windows = (past[:, None], present, influence[:, 0] / layout.slots)
     machine, dynamics = pretrain(windows, layout, options, _constants(keyed, options, epsilon))
     rows = RowMap(layout, np.zeros(layout.attributes, np.int64), SCALES, _units(machine, dynamics, layout))
@@ -136,7 +144,7 @@ def _constants(keyed: Keyed, options: Options, epsilon: float) -> tuple[Tensor, 
     return torch.from_numpy(up / GRID), torch.from_numpy(down / GRID)
 
 
-def batch_delta(windows: tuple[Tensor, Tensor, Tensor], layout: Layout, sigmoid: Polynomial) -> float:
+def batch_delta(windows: tuple[Tensor, Tensor, Tensor], layout: WindowLayout, sigmoid: Polynomial) -> float:
     """Delta of Lemma 2 on a batch: twice the largest L1 of a record's energy coefficients at weights 1,
     absolute values inside.
     """
@@ -150,7 +158,10 @@ def batch_delta(windows: tuple[Tensor, Tensor, Tensor], layout: Layout, sigmoid:
 
 
 def pretrain(
-    windows: tuple[Tensor, Tensor, Tensor], layout: Layout, options: Options, draws: tuple[Tensor, Tensor]
+    windows: tuple[Tensor, Tensor, Tensor],
+    layout: WindowLayout,
+    options: Options,
+    draws: tuple[Tensor, Tensor],
 ) -> tuple[Machine, Dynamics]:
     """CD-1 with dynamic biases on raw windows."""
     order, sigmoid = torch.Generator().manual_seed(SEED), polynomial(options.approximation)
@@ -199,17 +210,17 @@ def step(
     )
 
 
-def _units(machine: Machine, dynamics: Dynamics, layout: Layout) -> Units:
+def _units(machine: Machine, dynamics: Dynamics, layout: WindowLayout) -> MachineUnits:
     filters = machine.filters.reshape(len(machine.filters), -1)
     parts = (filters, machine.hidden, dynamics.own, dynamics.social / layout.slots)
     weights, hidden, own, social = (
         np.rint(part.double().numpy() * WEIGHT).astype(np.int64) for part in parts
     )
-    return Units(weights, hidden, own, social, np.zeros(len(filters), np.int64))
+    return MachineUnits(weights, hidden, own, social, np.zeros(len(filters), np.int64))
 
 
 def fine_tune(
-    rows: Tensor, labels: Tensor, layout: Layout, options: Options, keyed: Keyed, epsilon: float
+    rows: Tensor, labels: Tensor, layout: WindowLayout, options: Options, keyed: Keyed, epsilon: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The softmax layer by Adam, with shared noise on the pooled units in every step (Eq.
 

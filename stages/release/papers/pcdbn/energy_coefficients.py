@@ -30,7 +30,7 @@ from airlock.privacy.plan import Facts
 from airlock.privacy.sums import label_rows
 from airlock.records.encoding import unpack
 from stages.release.papers.adlm.perturbation import Keyed
-from stages.release.papers.pcdbn.pcdbn import ABOVE, Part, Recipe
+from stages.release.papers.pcdbn.pcdbn import ROUNDING_FACTOR, PerturbedPart, Recipe
 
 GRID = 255
 GAIN, CONTRAST = 30.0, 5.0
@@ -83,12 +83,14 @@ def fresh(recipe: Recipe, facts: Facts) -> Belief:
     return network
 
 
-def _scale(recipe: Recipe, part: Part, network: Belief, depth: int, facts: Facts, reader: Any) -> float:
+def _scale(
+    recipe: Recipe, part: PerturbedPart, network: Belief, depth: int, facts: Facts, reader: Any
+) -> float:
     """Of the noise on a coefficient; Lemma 2 as printed takes it from the records."""
     if recipe.options.sensitivity != "data":
         return recipe.scale(part)
     largest = max(float(_largest(recipe, units)) for units, _ in _units(network, depth, facts, reader))
-    return 2 * largest / part.epsilon * ABOVE
+    return 2 * largest / part.epsilon * ROUNDING_FACTOR
 
 
 def _largest(recipe: Recipe, units: Tensor) -> Tensor:

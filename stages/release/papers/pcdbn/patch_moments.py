@@ -31,7 +31,7 @@ from airlock.privacy import sensitivity
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes
 from stages.release.mechanisms import coefficients
-from stages.release.noisy_sums import Query, Teller, guarantee, price
+from stages.release.noisy_sums import NoisySums, Query, guarantee, price
 from stages.release.passes import Records, Wanted
 from stages.release.units import check_local
 
@@ -156,19 +156,21 @@ def make(given: Given) -> Released:
     params, facts, reader = given.params, given.facts, given.reader
     recipe = resolve(params, facts)
     priced = price(queries(recipe, params), params.release)
-    teller = Teller(priced, key=given.key, release_id=given.release_id)
-    layers = learn(recipe, facts, reader, teller)
+    noisy_sums = NoisySums(priced, key=given.key, release_id=given.release_id)
+    layers = learn(recipe, facts, reader, noisy_sums)
     records = Records(reader, patches.learned_map(facts.shape, layers), facts.shape)
-    coefficients.prepare(recipe.head, facts.n, records, teller, None)
-    coefficients.release_moments(recipe.head.classes, records, teller)
-    tensors, details = coefficients.finish(recipe.head, records, teller)
-    told = {_purpose(depth): teller.told[_purpose(depth)] for depth in range(recipe.depth)}
-    return {**tensors, **told, **patches.tensors_of(layers)}, {**details, "filters": _provenance(recipe)}
+    coefficients.prepare(recipe.head, facts.n, records, noisy_sums, None)
+    coefficients.release_moments(recipe.head.classes, records, noisy_sums)
+    tensors, details = coefficients.finish(recipe.head, records, noisy_sums)
+    moments = {_purpose(depth): noisy_sums.released[_purpose(depth)] for depth in range(recipe.depth)}
+    return {**tensors, **moments, **patches.tensors_of(layers)}, {**details, "filters": _provenance(recipe)}
 
 
-def learn(recipe: Recipe, facts: Facts, reader: SealedReader, teller: Teller) -> list[patches.Layer]:
+def learn(
+    recipe: Recipe, facts: Facts, reader: SealedReader, noisy_sums: NoisySums
+) -> list[patches.FilterLayer]:
     """One pass for each layer: its moments are released, and its filters follow from them."""
-    layers: list[patches.Layer] = []
+    layers: list[patches.FilterLayer] = []
     for depth, size in enumerate(recipe.sizes):
         records, purpose = (
             Records(reader, patches.moment_map(facts.shape, layers), facts.shape),
@@ -177,13 +179,16 @@ def learn(recipe: Recipe, facts: Facts, reader: SealedReader, teller: Teller) ->
         exact = records.ask(Wanted({purpose: "sum"}))[purpose].reshape(size, size)
         layers.append(
             train_layer(
-                teller.tell(purpose, exact), depth, recipe.options.layers[depth], recipe.options.learner
+                noisy_sums.add_noise(purpose, exact),
+                depth,
+                recipe.options.layers[depth],
+                recipe.options.learner,
             )
         )
     return layers
 
 
-def train_layer(moments: NDArray[np.int64], depth: int, count: int, learner: str) -> patches.Layer:
+def train_layer(moments: NDArray[np.int64], depth: int, count: int, learner: str) -> patches.FilterLayer:
     """A layer's filters from its released moments: no record, no budget."""
     return patches.layer(FILTERS[learner](moments, count, patches.SIDES[depth]), depth)
 

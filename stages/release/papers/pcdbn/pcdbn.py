@@ -49,7 +49,7 @@ NAME, VERSION = "pcdbn", 2
 ARGUMENT = "docs/proofs/pcdbn.md#guarantee"
 SMALLEST_SIDE = 16
 # A little more noise than the proof asks for, against the rounding of scales.
-ABOVE = 1 + 1e-9
+ROUNDING_FACTOR = 1 + 1e-9
 
 
 class Options(Section):
@@ -104,7 +104,7 @@ PRESETS: dict[str, dict[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Part:
+class PerturbedPart:
     """One perturbed object: a layer's energy, or the softmax layer.
 
     Attributes:
@@ -136,19 +136,19 @@ class Recipe:
 
     options: Options
     sigmoid: Polynomial
-    parts: tuple[Part, ...]
+    parts: tuple[PerturbedPart, ...]
     reach: int
 
     @property
     def network(self) -> str:
         return f"{NAME}:" + "-".join(str(size) for size in (*self.options.maps, self.options.hidden))
 
-    def scale(self, part: Part) -> float:
+    def scale(self, part: PerturbedPart) -> float:
         """Of the Laplace noise on a coefficient, where it does not depend on the records."""
         return (
             (part.l1 * self.reach if self.options.sensitivity == "tight" else part.printed)
             / part.epsilon
-            * ABOVE
+            * ROUNDING_FACTOR
         )
 
     @property
@@ -190,7 +190,7 @@ def resolve(params: Params, facts: Facts) -> Recipe:
     return Recipe(
         options,
         sigmoid,
-        tuple(Part(purpose, moves, printed, share) for purpose, moves, printed in parts),
+        tuple(PerturbedPart(purpose, moves, printed, share) for purpose, moves, printed in parts),
         2 if params.release.neighbours == "replace-one" else 1,
     )
 

@@ -11,15 +11,15 @@ from airlock.attack import laws
 from airlock.attack.samplers import Sampler
 from airlock.attack.targets import Law, Scores, Target
 from airlock.privacy.plan import Facts
-from stages.release.papers.pcdbn.pcdbn import Part, Recipe
+from stages.release.papers.pcdbn.pcdbn import PerturbedPart, Recipe
 
 Floats = NDArray[np.float64]
 # Normalised drives of a known record (as many as there are constants, and a few more) and of the two
 # candidates for the target.
-KNOWN = np.linspace(-1, 1, 40)
+KNOWN_VALUES = np.linspace(-1, 1, 40)
 CANDIDATES = np.linspace(-0.9, 0.9, 24), np.linspace(-0.8, 0.95, 24)
 BATCH = 3600
-MOST = 400
+MOST_COEFFICIENTS = 400
 PAIR = "a null record, or one whose units are all 1"
 
 
@@ -31,15 +31,17 @@ def targets_of(recipe: Recipe, facts: Facts, *, factor: float) -> list[Target]:
     return [*found, _all(recipe, factor)] if not recipe.flaw else found
 
 
-def _ranges(part: Part) -> Floats:
+def _ranges(part: PerturbedPart) -> Floats:
     """How far a record whose units are all 1 moves each coefficient; of many, only those that it moves
     furthest are looked at.
     """
     farthest = sorted(part.moves, key=lambda move: -move[1])
-    return np.concatenate([np.full(min(count, MOST), size) for count, size in farthest])[:MOST]
+    return np.concatenate([np.full(min(count, MOST_COEFFICIENTS), size) for count, size in farthest])[
+        :MOST_COEFFICIENTS
+    ]
 
 
-def _part(recipe: Recipe, part: Part, factor: float) -> Target:
+def _part(recipe: Recipe, part: PerturbedPart, factor: float) -> Target:
     ranges = _ranges(part)
     law = laws.laplace_box(
         ranges, np.full(len(ranges), recipe.scale(part)), name="coefficients: "
@@ -70,7 +72,7 @@ def shared_constants(recipe: Recipe, facts: Facts, factor: float) -> Law:
     """
     alphas = np.array(recipe.sigmoid.alphas)
     orders = np.flatnonzero(alphas)
-    powers = [points[:, None] ** orders[None] for points in (KNOWN, *CANDIDATES)]
+    powers = [points[:, None] ** orders[None] for points in (KNOWN_VALUES, *CANDIDATES)]
     solve = np.linalg.pinv(powers[0])
     # The largest Delta that the code can compute, on a constant before the factor 2^-5.
     largest = 2 * ((facts.shape[0] - 4) * (facts.shape[1] - 4) + facts.shape[0] * facts.shape[1])

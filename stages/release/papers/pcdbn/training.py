@@ -30,10 +30,10 @@ from airlock.privacy.plan import Facts
 from stages.mechanisms import Tick, silent
 from stages.release.papers.adlm.perturbation import Keyed
 from stages.release.papers.dp_sgd import dp_sgd
-from stages.release.papers.pcdbn.pcdbn import Part, Recipe
+from stages.release.papers.pcdbn.pcdbn import PerturbedPart, Recipe
 
 SEED = 0
-FINE, FACTOR = 2**16, 2**5
+FINE_GRID, FACTOR = 2**16, 2**5
 # Records at a time, so that what they give stays in the cache: a step takes a tenth of the time.
 CHUNK = 40
 # Of a step of contrastive divergence that is kept for the next one.
@@ -88,14 +88,14 @@ def units_of(network: Belief, data: dp_sgd.Data, rows: Tensor, depth: int) -> Te
         return torch.cat([network.units(data.scaled(few), depth) for few in torch.split(rows, CHUNK)])
 
 
-def _noisy_constants(recipe: Recipe, part: Part, keyed: Keyed, depth: int, which: str) -> Tensor:
+def _noisy_constants(recipe: Recipe, part: PerturbedPart, keyed: Keyed, depth: int, which: str) -> Tensor:
     """Laplace draws of scale 1 / epsilon for every constant that is not zero, once for all steps.
 
     The code adds them to -5, 21, -35, 35 and 16, that is, before the factor 2^-5.
     """
     zeros = np.zeros(len(recipe.sigmoid.alphas), np.int64)
-    drawn = keyed.add(zeros, FINE / part.epsilon, release_pass=depth + 1, purpose=f"constants {which}")
-    return torch.from_numpy(drawn * (np.array(recipe.sigmoid.alphas) != 0) / (FINE * FACTOR))
+    drawn = keyed.add(zeros, FINE_GRID / part.epsilon, release_pass=depth + 1, purpose=f"constants {which}")
+    return torch.from_numpy(drawn * (np.array(recipe.sigmoid.alphas) != 0) / (FINE_GRID * FACTOR))
 
 
 def _perturbed(sigmoid: Polynomial, draws: Tensor, scale: float) -> Polynomial:
@@ -210,11 +210,11 @@ def fine_tune(
     count = len(torch.split(rows, options.batch)) * options.epochs
     drawn = keyed.add(
         np.zeros((count, options.hidden), np.int64),
-        FINE * part.printed / part.epsilon,
+        FINE_GRID * part.printed / part.epsilon,
         release_pass=3,
         purpose="softmax",
     )
-    noise, order = iter(torch.from_numpy(drawn / FINE).float()), torch.Generator().manual_seed(SEED)
+    noise, order = iter(torch.from_numpy(drawn / FINE_GRID).float()), torch.Generator().manual_seed(SEED)
     table = torch.from_numpy(
         taylor.coefficients(data.labels[rows].numpy(), network.outputs.out_features)
     ).float()

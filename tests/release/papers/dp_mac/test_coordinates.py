@@ -35,10 +35,12 @@ PROGRAM = {
 WHOLE = {**PROGRAM, "thresholds": "learned", "histogram_sigma": 5.0, "projection": 4, "projection_sigma": 3.0}
 
 
-def run_of(records: Any, labels: Any, *, device: str = "cpu", **options: Any) -> coordinates.Run:
+def run_of(
+    records: Any, labels: Any, *, device: str = "cpu", **options: Any
+) -> coordinates.CoordinateDescent:
     recipe = dp_mac.resolve(params("dp-mac", **{"sigma": 0.8, **options}), ABOUT)
     data = dp_sgd.Data(torch.as_tensor(records).float(), torch.as_tensor(labels))
-    return coordinates.Run(recipe, data, interactive.Keyed(KEY, "a"), device)
+    return coordinates.CoordinateDescent(recipe, data, interactive.Keyed(KEY, "a"), device)
 
 
 @settings(max_examples=50)

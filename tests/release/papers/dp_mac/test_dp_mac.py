@@ -38,12 +38,12 @@ def recipe_of(**options: Any) -> dp_mac.Recipe:
     return dp_mac.resolve(params("dp-mac", **{"sigma": 2.0, **SMALL, **options}), ABOUT)
 
 
-def run_of(recipe: dp_mac.Recipe, n: int = 60, device: str = "cpu") -> coordinates.Run:
+def run_of(recipe: dp_mac.Recipe, n: int = 60, device: str = "cpu") -> coordinates.CoordinateDescent:
     records, labels = blobs(n)
     labels = labels.copy()
     labels[5] = -1
     data = dp_sgd.Data(torch.from_numpy(records).float(), torch.from_numpy(labels))
-    return coordinates.Run(recipe, data, interactive.Keyed(KEY, "a"), device)
+    return coordinates.CoordinateDescent(recipe, data, interactive.Keyed(KEY, "a"), device)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from airlock.errors import ParamsError
 from stages.release.papers.dp_mac import dp_mac
-from stages.release.papers.dp_mac.settings import CLAIMED, PRESETS, Options, settle
+from stages.release.papers.dp_mac.settings import CLAIMED_SETTINGS, PRESETS, Options, settle
 from tests.support.comparison import MNIST, facts, params
 
 USPS = facts((16, 16, 1), 5000)
@@ -52,7 +52,7 @@ def test_what_is_asked_for_goes_before_the_preset() -> None:
 
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name])
 def test_every_preset_is_complete(preset: str) -> None:
-    for epsilon in CLAIMED[preset]:
+    for epsilon in CLAIMED_SETTINGS[preset]:
         asked = settle(Options.model_validate({"preset": preset}), epsilon)
         open_ended = {name for name, value in asked if value is None}
         assert open_ended <= {"decay_epochs", "threshold_second", "projection"}
@@ -78,7 +78,7 @@ def test_the_programs_claims_are_what_the_moments_accountant_gives(claimed: floa
     assert options.batch and options.epochs
     rate, sigma, steps = (
         options.batch / 5000,
-        CLAIMED["authors-usps"][claimed]["sigma"],
+        CLAIMED_SETTINGS["authors-usps"][claimed]["sigma"],
         options.epochs * 5000 / options.batch,
     )
 

@@ -82,7 +82,7 @@ def test_there_is_no_law_to_attack(name: str) -> None:
         attacks.targets_of(params(name, **RAW), ABOUT)
 
 
-@pytest.mark.parametrize("name", lower_layers.CONVOLUTIONAL)
+@pytest.mark.parametrize("name", lower_layers.CONVOLUTIONAL_NETWORKS)
 def test_the_two_parts_are_the_network(name: str) -> None:
     shape = (16, 16, 3)
     network, records = networks.build(name, shape, 3, seed=0), torch.rand(5, *shape)

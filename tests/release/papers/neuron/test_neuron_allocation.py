@@ -19,13 +19,13 @@ from airlock.inside import manifest
 from airlock.models.features.features import feature_map
 from airlock.models.features.projection import spectral_radius, steps_of
 from airlock.models.features.rows import LIMIT
-from airlock.models.papers.lower import Discriminant, lower_of
+from airlock.models.papers.hidden_layer import Discriminant, lower_of
 from airlock.params import Params, TrainParams
 from airlock.privacy import accounting, events
 from airlock.privacy.noise import add_noise
 from airlock.storage import load_model, save_model
 from stages.mechanisms import mechanism
-from stages.open.mechanisms.neuron_allocation import PULL
+from stages.open.mechanisms.neuron_allocation import PULL_STRENGTH
 from stages.release.papers.neuron import neuron_allocation
 from stages.release.passes import Records, Wanted
 from tests.support import attacks
@@ -340,6 +340,6 @@ def test_expected_moments_decide_where_the_noise_is_large(tmp_path: Path) -> Non
         size = len(tensors["gram"])
         assert np.trace(tensors["expected.gram"]) == pytest.approx(details["samples"] * LIMIT**2, rel=0.01)
         weights[epsilon] = (
-            PULL * spectral_radius(size, details["sums"]["gram"]["scale"]) / LIMIT**2 * size / 300
+            PULL_STRENGTH * spectral_radius(size, details["sums"]["gram"]["scale"]) / LIMIT**2 * size / 300
         )
     assert weights[0.01] > 10 and weights[100.0] < 0.2

@@ -17,7 +17,7 @@ from airlock.attack import attack, distinguishers, targets
 from airlock.attack.samplers import NumpySampler
 from airlock.errors import ParamsError
 from airlock.models.features.rows import LIMIT
-from airlock.models.papers.behaviour import CONSTANT, FINE, PatchMap, RowMap, Units, units_of
+from airlock.models.papers.behaviour import CONSTANT, FINE_GRID, MachineUnits, PatchMap, RowMap, units_of
 from airlock.params import Params
 from airlock.privacy import accounting, events
 from airlock.privacy.noise import add_noise
@@ -140,8 +140,8 @@ def oracle_cut(values: list[int], bound: int) -> list[int]:
 
 def oracle_row(record: list[float], centre: list[int], influence: float) -> list[int]:
     """A row of `rows: window`: own part centred, scaled and cut; mean influence; the constant."""
-    d, days, scale = SMALL.attributes, SMALL.days, behaviour.SCALES["window"].gain * LIMIT / FINE
-    whole = [math.trunc(value * FINE) for value in record]
+    d, days, scale = SMALL.attributes, SMALL.days, behaviour.SCALES["window"].gain * LIMIT / FINE_GRID
+    whole = [math.trunc(value * FINE_GRID) for value in record]
     centres = [centre[place // days] for place in range(d * days)] + centre
     own = [
         math.trunc((value - its_centre) * scale)
@@ -151,8 +151,8 @@ def oracle_row(record: list[float], centre: list[int], influence: float) -> list
     norm = math.sqrt(sum(value * value for value in own))
     if norm > longest:
         own = [math.trunc(value * (longest * (1 - 2.0**-36) / norm)) for value in own]
-    social = sum(2 * slot - FINE for slot in whole[d * (days + 1) :] if slot > 0)
-    return [*own, math.trunc(social * (influence * LIMIT / (FINE * SMALL.slots))), int(CONSTANT * LIMIT)]
+    social = sum(2 * slot - FINE_GRID for slot in whole[d * (days + 1) :] if slot > 0)
+    return [*own, math.trunc(social * (influence * LIMIT / (FINE_GRID * SMALL.slots))), int(CONSTANT * LIMIT)]
 
 
 @pytest.mark.parametrize("unit", ["record", "user"])
@@ -203,7 +203,12 @@ def test_chunks_and_their_order_do_not_change_a_bit() -> None:
     assert (
         set(one)
         == set(other)
-        == {"attribute_centre", "gram", "cross", *(f"machine.{name}" for name in Units.__dataclass_fields__)}
+        == {
+            "attribute_centre",
+            "gram",
+            "cross",
+            *(f"machine.{name}" for name in MachineUnits.__dataclass_fields__),
+        }
     )
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
@@ -229,7 +234,7 @@ def maps(unit: str, rows: str, seed: int) -> dict[str, Any]:
     be.
     """
     recipe = behaviour.resolve(parameters(unit=unit, options={"rows": rows}), FACTS)
-    centre = np.random.default_rng(seed).integers(0, FINE, SMALL.attributes)
+    centre = np.random.default_rng(seed).integers(0, FINE_GRID, SMALL.attributes)
     machine = units(SMALL, 2, seed, social=recipe.options.social) if rows == "machine" else None
     made = {"mean": lambda x, valid: behaviour.mean_rows(SMALL, x, valid, behaviour.MEAN_GAIN)}
     return made | {
@@ -320,12 +325,12 @@ def test_a_slot_moves_a_row_by_no_more_than_its_part(seed: int, slot: int, psi: 
     x[:, COLUMNS + slot], emptied[:, COLUMNS + slot] = psi, 0
     valid = np.ones(len(x), np.uint8)
     made = RowMap(
-        SMALL, np.full(SMALL.attributes, FINE // 2), recipe.scales, units(SMALL, 2, seed, social=social)
+        SMALL, np.full(SMALL.attributes, FINE_GRID // 2), recipe.scales, units(SMALL, 2, seed, social=social)
     )
     assert np.sqrt(((made(x, valid) - made(emptied, valid)) ** 2).sum(1)).max() <= behaviour.row_change(
         recipe
     )
-    patches = PatchMap(SMALL, np.full(SMALL.attributes, FINE // 2), recipe.scales)
+    patches = PatchMap(SMALL, np.full(SMALL.attributes, FINE_GRID // 2), recipe.scales)
     assert np.sqrt(
         ((patches(x, valid) - patches(emptied, valid)) ** 2).sum(1)
     ).max() <= behaviour.influence_change(recipe)

@@ -108,7 +108,7 @@ def test_released_moments_are_noisy_sums_and_filters_follow_from_them_alone(
     """
     x, y = X[:40], Y[:40]
     tensors, details = released(tmp_path, parameters({**SMALL, "learner": learner}), x, y)
-    layers: list[patches.Layer] = []
+    layers: list[patches.FilterLayer] = []
     for depth, (size, count) in enumerate([(25, 3), (54, 2)]):
         purpose = f"patches{depth + 1}"
         exact = sum(

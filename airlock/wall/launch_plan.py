@@ -33,7 +33,7 @@ class Mount(TypedDict):
     descriptor: int
 
 
-class Limits(TypedDict):
+class LaunchLimits(TypedDict):
     """Most that a stage may take; 0 is no limit.
 
     Attributes:
@@ -47,7 +47,7 @@ class Limits(TypedDict):
     file_size: int
 
 
-class Plan(TypedDict):
+class LaunchPlan(TypedDict):
     """Everything that the launcher does, in the order in which it does it.
 
     Attributes:
@@ -80,7 +80,7 @@ class Plan(TypedDict):
     hidden: list[str]
     identity: int
     layers: list[str]
-    limits: Limits
+    limits: LaunchLimits
     links: list[tuple[str, str]]
     marks: list[str]
     mounts: list[Mount]
@@ -91,8 +91,8 @@ class Plan(TypedDict):
     scratch: str
 
 
-NO_LIMITS = Limits(memory=0, processes=0, file_size=0)
-EMPTY = Plan(
+NO_LIMITS = LaunchLimits(memory=0, processes=0, file_size=0)
+EMPTY_PLAN = LaunchPlan(
     argv=[],
     canary="",
     cwd="/",

@@ -15,22 +15,22 @@ from hypothesis import strategies as st
 from airlock.models.features.projection import SYNAPSE, Centre, Neurons, steps_of, tensors_of
 from airlock.models.features.rows import LIMIT
 from airlock.models.moments import Moments
-from airlock.models.papers import lower
+from airlock.models.papers import hidden_layer
 
 VALID = np.ones(1, np.uint8)
 
 
-def made_up(neurons: int = 6, classes: int = 3, seed: int = 0) -> lower.Lower:
-    """A lower network that could have come from any first release."""
+def made_up(neurons: int = 6, classes: int = 3, seed: int = 0) -> hidden_layer.Lower:
+    """A hidden_layer network that could have come from any first release."""
     random = np.random.default_rng(seed)
-    space = lower.Discriminant(
+    space = hidden_layer.Discriminant(
         random.standard_normal((5, classes - 1)), random.standard_normal((classes, classes - 1)), 100
     )
     layers = [
         (random.standard_normal((classes - 1, neurons)), random.standard_normal(neurons)),
         (random.standard_normal((neurons, classes)), random.standard_normal(classes)),
     ]
-    return lower.lower_of(space, layers)
+    return hidden_layer.lower_of(space, layers)
 
 
 # --- Ratios
@@ -49,7 +49,9 @@ def slow_ratios(row: list[int], output: list[list[int]], offset: list[int]) -> l
 @given(st.lists(st.integers(0, LIMIT), min_size=6, max_size=6), st.integers(0, 50))
 def test_ratios_are_the_slow_ones(row: list[int], seed: int) -> None:
     network = made_up(seed=seed)
-    found = lower.ratios(np.array([row], float), network.output, network.offset)[0].astype(int).tolist()
+    found = (
+        hidden_layer.ratios(np.array([row], float), network.output, network.offset)[0].astype(int).tolist()
+    )
     assert found == slow_ratios(row, network.output.tolist(), network.offset.tolist())
     assert min(found) >= 0 and sum(found) <= LIMIT
 
@@ -61,7 +63,7 @@ def test_ratios_are_those_of_layer_wise_relevance_propagation(stabiliser: float)
     """
     network, random = made_up(), np.random.default_rng(1)
     rows = np.floor(random.random((20, 6)) * LIMIT / 3)
-    found = lower.ratios(rows, network.output, network.offset) / LIMIT
+    found = hidden_layer.ratios(rows, network.output, network.offset) / LIMIT
     for row, shares in zip(rows, found, strict=True):
         received = row @ network.output + network.offset
         best = int(received.argmax())
@@ -74,7 +76,7 @@ def test_ratios_are_those_of_layer_wise_relevance_propagation(stabiliser: float)
 
 def test_a_null_record_has_no_ratio() -> None:
     network = made_up()
-    assert not lower.ratios(np.zeros((2, 6)), network.output, network.offset).any()
+    assert not hidden_layer.ratios(np.zeros((2, 6)), network.output, network.offset).any()
 
 
 # --- The hidden layer
@@ -109,18 +111,18 @@ def test_weights_too_large_for_exact_products_are_refused() -> None:
 
 
 def test_dead_neurons_do_not_stop_a_release() -> None:
-    space = lower.Discriminant(np.full((5, 2), 1e-3), np.zeros((3, 2)), 100)
+    space = hidden_layer.Discriminant(np.full((5, 2), 1e-3), np.zeros((3, 2)), 100)
     dead = [(np.zeros((2, 4)), np.full(4, -1.0)), (np.zeros((4, 3)), np.ones(3))]
-    network = lower.lower_of(space, dead)
+    network = hidden_layer.lower_of(space, dead)
     rows = network.step(np.full((2, 5), 1000.0), np.ones(2, np.uint8))
-    assert not rows.any() and not lower.ratios(rows, network.output, network.offset).any()
-    behind = lower.allocate(network, np.zeros(4, np.int64), "important")(rows, np.ones(2, np.uint8))
+    assert not rows.any() and not hidden_layer.ratios(rows, network.output, network.offset).any()
+    behind = hidden_layer.allocate(network, np.zeros(4, np.int64), "important")(rows, np.ones(2, np.uint8))
     assert np.isfinite(behind).all()
 
 
 def test_steps_survive_a_release() -> None:
     network = made_up()
-    behind = lower.allocate(network, np.arange(6), "important")
+    behind = hidden_layer.allocate(network, np.arange(6), "important")
     steps = [Centre(np.arange(5), 7), network.step, behind]
     again = steps_of(tensors_of(steps), 7)
     rows = np.trunc(np.random.default_rng(0).standard_normal((4, 5)) * 1000)
@@ -138,9 +140,13 @@ def test_noise_does_not_move_classes_apart() -> None:
     apart = []
     for _ in range(20):
         cross = noise * random.standard_normal((size, classes))
-        space = lower.discriminant(Moments(np.full(size, n / size), np.eye(size), cross, 1e-9, n), noise)
+        space = hidden_layer.discriminant(
+            Moments(np.full(size, n / size), np.eye(size), cross, 1e-9, n), noise
+        )
         apart.append(float((space.means**2).sum()))
-    uncorrected = lower.discriminant(Moments(np.full(size, n / size), np.eye(size), cross, 1e-9, n), 0.0)
+    uncorrected = hidden_layer.discriminant(
+        Moments(np.full(size, n / size), np.eye(size), cross, 1e-9, n), 0.0
+    )
     assert np.mean(apart) < 0.2 * float((uncorrected.means**2).sum())
 
 
@@ -154,7 +160,7 @@ def test_coordinates_have_unit_variance_and_the_means_of_the_classes() -> None:
     rows -= rows.mean(axis=0)
     values, vectors = np.linalg.eigh(rows.T @ rows)
     cross = rows.T @ (np.eye(classes)[labels] - 1 / classes)
-    space = lower.discriminant(Moments(values, vectors, cross, 1e-9, n), 0.0)
+    space = hidden_layer.discriminant(Moments(values, vectors, cross, 1e-9, n), 0.0)
     coordinates = rows @ space.matrix
     assert coordinates.T @ coordinates / n == pytest.approx(np.eye(2), abs=1e-6)
     found = np.array([coordinates[labels == label].mean(axis=0) for label in range(classes)])
@@ -165,7 +171,7 @@ def test_coordinates_have_unit_variance_and_the_means_of_the_classes() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def slow_axes(network: lower.Lower, noisy: list[int], direction: str) -> list[float]:
+def slow_axes(network: hidden_layer.Lower, noisy: list[int], direction: str) -> list[float]:
     """C_I = (m_I / a_I)^(1/4), neuron by neuron."""
     count = len(noisy)
     equal = sum(max(one, 0) for one in noisy) / count
@@ -181,9 +187,9 @@ def slow_axes(network: lower.Lower, noisy: list[int], direction: str) -> list[fl
 
 
 @pytest.mark.parametrize("direction", ["important", "opposite", "equal"])
-def test_noise_on_a_neuron_is_the_slow_axis(direction: lower.Direction) -> None:
+def test_noise_on_a_neuron_is_the_slow_axis(direction: hidden_layer.Direction) -> None:
     network, noisy = made_up(), [40, 1000, -30, 200, 3000, 0]
-    step = lower.allocate(network, np.array(noisy), direction)
+    step = hidden_layer.allocate(network, np.array(noisy), direction)
     axes = np.array(slow_axes(network, noisy, direction))
     assert step.weights is not None
     # Weights are 1 / C on a grid of 512 steps.
@@ -194,7 +200,8 @@ def test_noise_on_a_neuron_is_the_slow_axis(direction: lower.Direction) -> None:
 def test_directions_are_each_others_opposite() -> None:
     network, noisy = made_up(), np.array([10, 1000, 100, 100, 100, 100])
     weights = {
-        name: lower.allocate(network, noisy, name).weights for name in ("important", "equal", "opposite")
+        name: hidden_layer.allocate(network, noisy, name).weights
+        for name in ("important", "equal", "opposite")
     }
     relative = {name: value[1] / value[0] for name, value in weights.items() if value is not None}
     assert relative["important"] > relative["equal"] > relative["opposite"]
@@ -211,10 +218,12 @@ records = st.lists(st.integers(-LIMIT, LIMIT), min_size=5, max_size=5)
     st.sampled_from(["important", "opposite"]),
 )
 def test_no_axis_makes_a_row_longer_than_the_limit(
-    row: list[int], seed: int, noisy: list[int], direction: lower.Direction
+    row: list[int], seed: int, noisy: list[int], direction: hidden_layer.Direction
 ) -> None:
     network = made_up(seed=seed)
     scale = min(1.0, LIMIT / max(math.sqrt(sum(value * value for value in row)), 1.0))
     given_row = np.trunc(np.array([row], float) * scale * (1 - 1e-9))
-    found = lower.allocate(network, np.array(noisy), direction)(network.step(given_row, VALID), VALID)[0]
+    found = hidden_layer.allocate(network, np.array(noisy), direction)(network.step(given_row, VALID), VALID)[
+        0
+    ]
     assert sum(int(value) ** 2 for value in found) <= LIMIT**2

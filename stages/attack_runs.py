@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from airlock.attack.neighbours import Dataset
+from airlock.attack.neighbours import EncodedRecords
 from airlock.inside.manifest import NAME as MANIFEST
 from airlock.inside.room import Room
 from airlock.inside.sealed import FILES, SealedWriter
@@ -36,7 +36,7 @@ MODULES = {
     "data/released/release": "stages.release.perturb",
     "data/released/evaluation": "stages.release.evaluate_private",
 }
-SEAL = bytes(range(32))
+SEAL_KEY = bytes(range(32))
 ROWS = 3
 """Records in a sealed chunk: few, so that even a small data set has several chunks."""
 
@@ -63,7 +63,7 @@ class Rehearsal:
             importlib.import_module(MODULES[out]).plans(self.params, self.facts)[out] for out in self.outs
         ]
 
-    def __call__(self, data: Dataset, key: bytes) -> dict[str, Any] | None:
+    def __call__(self, data: EncodedRecords, key: bytes) -> dict[str, Any] | None:
         """Seal the records, run the stages, read what they released."""
         if self.model:
             save_model(self.model, self.folder / MODEL)
@@ -81,7 +81,7 @@ class Rehearsal:
             released |= {f"{out} {name}": value for name, value in read(self.folder / out).items()}
         return released
 
-    def _seal(self, data: Dataset) -> Path:
+    def _seal(self, data: EncodedRecords) -> Path:
         """The folder of the sealed records, for training and for
         holdout alike; each data set is sealed once.
         """
@@ -89,12 +89,12 @@ class Rehearsal:
         if not folder.exists():
             folder.mkdir(parents=True)
             for name in FILES.values():
-                with SealedWriter(folder / name, SEAL, rows=ROWS) as writer:
+                with SealedWriter(folder / name, SEAL_KEY, rows=ROWS) as writer:
                     writer.write(pack(Encoded(data.x, data.y, data.valid), user=np.arange(len(data.y))))
         return folder
 
     def _room(self, out: str, sealed: Path, key: bytes) -> Room:
-        keys = {f"noise:{name}": key for name in self.outs} | {f"seal:{role}": SEAL for role in FILES}
+        keys = {f"noise:{name}": key for name in self.outs} | {f"seal:{role}": SEAL_KEY for role in FILES}
         paths = {SEALED: sealed} | {path: self.folder / path for path in (MODEL, *MODULES)}
         facts = {"facts": asdict(self.facts), "releases": {out: {"id": f"attack {out}"}}}
         return Room(out.rpartition("/")[2], self.params, facts, keys, paths)
@@ -115,8 +115,8 @@ def read(folder: Path) -> dict[str, Any]:
         elif path.suffix == ".json":
             document = json.loads(path.read_text())
             # Hashes of the files follow from the files.
-            told = document["details"] if path.name == MANIFEST else document
-            found[path.name] = np.array(list(_numbers(told)), dtype=np.float64)
+            details = document["details"] if path.name == MANIFEST else document
+            found[path.name] = np.array(list(_numbers(details)), dtype=np.float64)
     return found
 
 

@@ -26,11 +26,11 @@ WINDOWS = Facts(
     "attack", True, "tabular", N, N, (8,), ("less", "more"), "attack", "attack", users=N, per_user=1,
     friends={"slots": 2, "appearances": 2},
 )  # fmt: skip
-SHORT = {"epochs": 1, "batch": N}
-SMALL: dict[str, tuple[Facts, dict[str, Any]]] = {
-    "dp-sgd": (TABLE, {**SHORT, "model": "linear"}),
-    "optimized-noise": (TABLE, {**SHORT, "model": "linear"}),
-    "ellipsoid-noise": (TABLE, {**SHORT, "model": "linear"}),
+ONE_EPOCH = {"epochs": 1, "batch": N}
+SMALL_SETTINGS: dict[str, tuple[Facts, dict[str, Any]]] = {
+    "dp-sgd": (TABLE, {**ONE_EPOCH, "model": "linear"}),
+    "optimized-noise": (TABLE, {**ONE_EPOCH, "model": "linear"}),
+    "ellipsoid-noise": (TABLE, {**ONE_EPOCH, "model": "linear"}),
     "neuron-allocation": (TABLE, {"hidden": 3, "epochs": 1}),
     "patch-moments": (PICTURES, {}),
     "pcdbn": (replace(PICTURES, shape=(16, 16, 1)), {}),
@@ -41,7 +41,7 @@ SMALL: dict[str, tuple[Facts, dict[str, Any]]] = {
 
 def of(what: str, params: Params) -> tuple[Params, Facts]:
     """Parameters and public facts of the rehearsal; options that were asked for stay."""
-    facts, options = SMALL.get(params.release.mechanism, (TABLE, {}))
+    facts, options = SMALL_SETTINGS.get(params.release.mechanism, (TABLE, {}))
     release = params.release.model_copy(
         update={"options": {**options, **params.release.options}, "engine": "local", "features": "auto"}
     )

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from airlock.bundle import books
+from airlock.bundle import ledgers
 from airlock.privacy.guarantees import Guarantee
 
 
@@ -17,5 +17,5 @@ def test_only_what_read_no_record_costs_nothing_without_an_event(passes: int, ep
     stated = Guarantee("proven", "record", "zero-out", 0.0, 0.0, argument="a separate, public file")
     made = SimpleNamespace(proven=stated, passes=passes, mechanism="holdout")
     contents = SimpleNamespace(releases={"data/released/holdout": made})
-    (found,) = books.recompute(cast(Any, contents))
+    (found,) = ledgers.recompute(cast(Any, contents))
     assert found.epsilon == epsilon

@@ -30,12 +30,12 @@ OUTPUT = 2.0**12
 """The largest output weight, as an integer."""
 FLOOR = 0.1
 """Of an equal share: the least contribution ratio, and of the mean: the least variance of a neuron."""
-REACH = 0.5
+SAMPLE_LENGTH = 0.5
 """Mean length of a row of neurons, as a part of LIMIT: few are longer than LIMIT, which would shorten them.
 """
-LARGEST = 2.0**32
+LARGEST_WEIGHT = 2.0**32
 """Norm of a neuron's incoming weights, and size of its offset, at most."""
-TINY = 1e-12
+LENGTH_FLOOR = 1e-12
 BIAS = 0.3
 """The constant column, in units of a neuron's mean deviation."""
 
@@ -112,13 +112,13 @@ def lower_of(space: Discriminant, layers: Layers) -> Lower:
     samples = np.maximum(made_up / scale @ incoming + bias, 0.0)
     matrix = space.matrix / scale @ incoming
     longest = float(np.sqrt((matrix * matrix).sum(axis=0).max()))
-    wanted = REACH / max(float(np.sqrt((samples * samples).sum(axis=1).mean())), TINY)
+    wanted = SAMPLE_LENGTH / max(float(np.sqrt((samples * samples).sum(axis=1).mean())), LENGTH_FLOOR)
     gain = min(
         wanted,
-        LARGEST / (SYNAPSE * max(longest, TINY)),
-        LARGEST / (LIMIT * max(float(np.abs(bias).max()), TINY)),
+        LARGEST_WEIGHT / (SYNAPSE * max(longest, LENGTH_FLOOR)),
+        LARGEST_WEIGHT / (LIMIT * max(float(np.abs(bias).max()), LENGTH_FLOOR)),
     )
-    unit = OUTPUT / max(float(np.abs(outgoing).max()), TINY)
+    unit = OUTPUT / max(float(np.abs(outgoing).max()), LENGTH_FLOOR)
     return Lower(
         Neurons(_integers(matrix * (gain * SYNAPSE)), _integers(bias * (gain * LIMIT))),
         _integers(outgoing * unit),

@@ -2,7 +2,7 @@
 depends on records.
 
 Memory is bounded: of a column with many different values only hashes are kept, and of those not more than
-COUNTED.
+MOST_COUNTED.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from airlock.records.schema import MISSING
 from airlock.records.tables import Table
 from airlock.records.values import as_dates, as_texts, flat, is_number, is_text, with_points
 
-MOST = 100  # more different values than this are no list of categories
-COUNTED = 20_000  # different values that are counted at all
+MOST_CATEGORIES = 100  # more different values than this are no list of categories
+MOST_COUNTED = 20_000  # different values that are counted at all
 FORMS: tuple[str | None, ...] = (None, "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%Y%m%d")
 NAN = ("nan", "NaN", "NAN", "-nan")
 DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
 DECIMAL_POINT = r"^[+-]?\d*\.\d+([eE][+-]?\d+)?$"
-Told = Callable[[int], None]
+RowProgress = Callable[[int], None]
 
 
 @dataclass
-class Sight:
+class Profile:
     """What one column showed."""
 
     name: str
@@ -104,11 +104,11 @@ class Sight:
     def _count(self, values: list[str], counts: list[int]) -> None:
         if self.seen is not None:
             self.seen.update(map(hash, values))
-            self.seen = self.seen if len(self.seen) <= COUNTED else None
+            self.seen = self.seen if len(self.seen) <= MOST_COUNTED else None
         if self.counts is not None:
             for value, count in zip(values, counts, strict=True):
                 self.counts[value] = self.counts.get(value, 0) + count
-            self.counts = self.counts if len(self.counts) <= MOST else None
+            self.counts = self.counts if len(self.counts) <= MOST_CATEGORIES else None
 
     @property
     def values(self) -> list[str] | None:
@@ -121,7 +121,7 @@ class Sight:
     def levels(self) -> str:
         """How many different values there are, for the owner."""
         if self.seen is None or not self.simple or self.typed_date:
-            return "" if not self.simple or self.typed_date else f"over {COUNTED:,}"
+            return "" if not self.simple or self.typed_date else f"over {MOST_COUNTED:,}"
         return f"{len(self.seen):,}"
 
     @property
@@ -135,16 +135,16 @@ class Sight:
         return self.missing / max(self.rows, 1)
 
 
-def look_at(table: Table, told: Told = lambda rows: None) -> dict[str, Sight]:
+def profiles_of(table: Table, progress: RowProgress = lambda rows: None) -> dict[str, Profile]:
     """Stream a table by and take in every column."""
-    sights = {name: Sight(name, place) for place, name in enumerate(table.columns, start=1)}
+    profiles = {name: Profile(name, place) for place, name in enumerate(table.columns, start=1)}
     rows = 0
     for batch in table.batches():
-        for name, sight in sights.items():
-            sight.look(batch.column(name))
+        for name, profile in profiles.items():
+            profile.look(batch.column(name))
         rows += batch.num_rows
-        told(rows)
-    return sights
+        progress(rows)
+    return profiles
 
 
 def in_order(values: Iterable[str]) -> list[str]:

@@ -34,12 +34,12 @@ def lines(descriptor: int, most: int) -> Iterator[bytes]:
 
     Those that are too long, and all after `most` bytes, are read and forgotten.
     """
-    told = 0
+    received = 0
     with os.fdopen(descriptor, "rb") as pipe:
         while line := pipe.readline(LONGEST_LINE):
             whole = line.endswith(b"\n")
-            told += len(line)
-            if whole and told <= most:
+            received += len(line)
+            if whole and received <= most:
                 yield line
             while not whole and (rest := pipe.readline(_CHUNK)):
                 whole = rest.endswith(b"\n")
@@ -64,13 +64,13 @@ def pass_on(descriptor: int, write: Callable[[bytes], object], most: int) -> Non
     """Pass on what a stage prints, as text that no terminal obeys, until its end; after `most` bytes it is
     read and forgotten.
     """
-    decoder, told = codecs.getincrementaldecoder("utf-8")(errors="replace"), 0
+    decoder, received = codecs.getincrementaldecoder("utf-8")(errors="replace"), 0
     with os.fdopen(descriptor, "rb", buffering=0) as pipe:
         while block := pipe.read(_CHUNK):
-            told += len(block)
-            if told - len(block) > most:
+            received += len(block)
+            if received - len(block) > most:
                 continue
             text = decoder.decode(block)
             write("".join(mark for mark in text if mark.isprintable() or mark in "\n\t").encode())
-            if told > most:
+            if received > most:
                 write(b"\n(more was printed than boundary.output allows: dropped)\n")
