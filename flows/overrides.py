@@ -22,6 +22,7 @@ from typing import Any
 import yaml
 
 from airlock.errors import AirlockError, ParamsError
+from airlock.files import replacing
 from airlock.owner.home import project, write_private
 from airlock.params import Params, check, load_params
 from airlock.run import budget
@@ -129,10 +130,9 @@ def _text(workspace: Path, overrides: Overrides) -> str:
 
 def _replace(workspace: Path, text: str) -> None:
     """All of it or nothing, whenever the process is killed."""
-    with tempfile.NamedTemporaryFile("w", dir=workspace, prefix=f".{FILE}-", delete=False) as file:
-        file.write(text)
-    shutil.copymode(workspace / FILE, file.name)
-    os.replace(file.name, workspace / FILE)
+    with replacing(workspace / FILE) as fresh:
+        fresh.write_text(text)
+        shutil.copymode(workspace / FILE, fresh)
 
 
 def _apply(document: dict[str, Any], overrides: Overrides) -> None:

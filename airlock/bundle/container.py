@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 from airlock.errors import BundleError, InputError
+from airlock.files import replacing
 from airlock.inside.digests import walk
 
 _MODE = 0o100644 << 16
@@ -23,18 +24,13 @@ FILES, NAME, LEVELS = 100_000, 512, 32
 
 def pack(folder: Path, target: Path) -> None:
     """Write everything below `folder` to `target`, all of it or nothing."""
-    temporary = target.with_name(f".{target.name}.part")
-    try:
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
-            for name, path in walk(folder):
-                member = zipfile.ZipInfo(name)
-                member.create_system, member.external_attr = _UNIX, _MODE
-                member.file_size = path.stat().st_size
-                with path.open("rb") as source, archive.open(member, "w") as sink:
-                    shutil.copyfileobj(source, sink, 1 << 20)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(target) as fresh, zipfile.ZipFile(fresh, "w", zipfile.ZIP_STORED) as archive:
+        for name, path in walk(folder):
+            member = zipfile.ZipInfo(name)
+            member.create_system, member.external_attr = _UNIX, _MODE
+            member.file_size = path.stat().st_size
+            with path.open("rb") as source, archive.open(member, "w") as sink:
+                shutil.copyfileobj(source, sink, 1 << 20)
 
 
 def unpack(bundle: Path, folder: Path) -> None:

@@ -263,9 +263,8 @@ def _decimal(text: str | None) -> str | None:
 
 
 def _confirm(name: str) -> None:
-    import os
-
     from airlock.errors import InputError
+    from airlock.files import replace
     from airlock.records.drafting import confirmed
     from airlock.records.schema import load_schema
 
@@ -274,10 +273,7 @@ def _confirm(name: str) -> None:
         raise InputError(f"data/schemas/{name}.yaml exists already: remove it first, or choose another name")
     schema = load_schema(source, draft=True)
     schema.require_complete(source.name)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}")
-    temporary.write_text(confirmed(source.read_text()))
-    os.replace(temporary, target)
+    replace(target, confirmed(source.read_text()))
     source.unlink()
     typer.echo(f"data/schemas/{name}.yaml is confirmed. It is public as soon as you commit it, with")
     for line in _public_words(schema):

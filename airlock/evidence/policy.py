@@ -8,7 +8,6 @@ signed by the owner's: a line that a stranger adds to either of them admits nobo
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,12 +101,3 @@ def admit(workspace: Path, signer: Signer, key: str, zones: tuple[str, ...] = ("
     document = {"body": body, "signature": signer.sign(canonical_json(body)).hex()}
     paths.write(workspace, POLICY, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
     return of_workspace(workspace)
-
-
-def put(path: Path, text: str) -> Path:
-    """Write a file, all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)
-    return path

@@ -15,6 +15,7 @@ from typing import Any
 from airlock.errors import KeysError
 from airlock.evidence import policy
 from airlock.evidence.policy import OWNER_KEY, POLICY, Policy
+from airlock.files import replace
 from airlock.inside.digests import canonical_json, sha256_json
 from airlock.owner.keys import Signer, verify
 from airlock.run import paths
@@ -66,7 +67,7 @@ def write(workspace: Path, body: Mapping[str, Any], signer: Signer, *, archive: 
     if not (workspace / OWNER_KEY).exists():
         paths.write(workspace, OWNER_KEY, f"{owner}\n".encode())
     if archive:
-        policy.put(archive / name, text)
+        replace(archive / name, text, durable=True)
     paths.write(workspace, f"{FOLDER}/{name}", text.encode())
     return workspace / FOLDER / name
 

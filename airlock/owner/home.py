@@ -6,7 +6,6 @@ import json
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airlock.errors import InputError, KeysError
+from airlock.files import replace
 
 IDENTITY = "data/project.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -148,16 +148,7 @@ def _home() -> Path:
 def write_private(path: Path, data: bytes) -> None:
     """Write a file that only its owner can read, all of it or nothing."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    replace(path, data, mode=0o600, durable=True)
 
 
 def owner_log(project: Project, stage: str, event: Mapping[str, Any]) -> None:

@@ -6,13 +6,13 @@ Name, number of records and a keyed fingerprint; never a path or a value.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from airlock.errors import InputError
+from airlock.files import replace
 from airlock.params import Params
 from airlock.privacy.plan import Facts
 from airlock.records.encoding import encoded_shape
@@ -80,10 +80,7 @@ def write(workspace: Path, handle: Handle) -> Path:
     path = workspace / FOLDER / handle.name / f"{handle.role}.json"
     if path.exists() and path.read_text() == handle.to_json():
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_text(handle.to_json())
-    os.replace(temporary, path)
+    replace(path, handle.to_json())
     return path
 
 

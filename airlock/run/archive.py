@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from airlock.errors import ReleaseError
+from airlock.files import sync
 from airlock.inside import manifest
 
 HALF_COPY = re.compile(r"\.[0-9a-f]{64}-(?:(?P<process>[0-9]+)-)?[a-z0-9_]{8}")
@@ -96,7 +97,7 @@ def _copy(source: Path, target: Path) -> bool:
     try:
         shutil.copytree(source, temporary, dirs_exist_ok=True)
         for path in (*temporary.rglob("*"), temporary):
-            _sync(path)
+            sync(path)
         manifest.load(temporary)
         os.rename(temporary, target)
     except OSError as error:
@@ -105,7 +106,7 @@ def _copy(source: Path, target: Path) -> bool:
         return False  # another process was faster
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    _sync(target.parent)
+    sync(target.parent)
     return True
 
 
@@ -124,11 +125,3 @@ def sweep(folder: Path) -> list[Path]:
             shutil.rmtree(path, ignore_errors=True)
             swept.append(path)
     return swept
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -24,7 +24,7 @@ MODULES = {
 }
 # All of the tool that a stage may import; the rest is not even there behind the wall.
 INSIDE_FILES = (
-    *("__init__.py", "errors.py", "params.py", "storage.py"),
+    *("__init__.py", "errors.py", "files.py", "params.py", "storage.py"),
     *("attack", "compare", "inside", "models", "privacy", "records"),
 )
 TOOL = Path(__file__).resolve().parents[1]

@@ -283,8 +283,8 @@ def reference(folder: Path) -> dict[str, Any]:
     from airlock.models.features.features import choose
     from bench.flagship.pipeline import Pipeline, peak_memory_mb
     from stages.open.evaluate import judge as judge_model
+    from stages.release.doors import fit_reference
     from stages.release.perturb import HOLDOUT
-    from stages.release.reference import fit
 
     pipeline = Pipeline(folder, DATASET)
     params = pipeline.params()
@@ -292,7 +292,7 @@ def reference(folder: Path) -> dict[str, Any]:
     pipeline.open_holdout(params)
     start = time.perf_counter()
     with pipeline.sealed(params) as reader:
-        model = fit(reader, choose("auto", facts.kind, facts.features), facts)
+        model = fit_reference(reader, choose("auto", facts.kind, facts.features), facts)
     seconds = time.perf_counter() - start
     accuracy = judge_model(model, pipeline.workspace / HOLDOUT / "holdout.parquet")[0]["accuracy"]
     return {

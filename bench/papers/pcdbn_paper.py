@@ -29,7 +29,7 @@ def paper(epsilon: float, layers: float, state: Path, epochs: int) -> None:
     from safetensors.torch import load_file, save_file
 
     from bench.papers.adlm import KEY, as_batches, read_mnist
-    from stages.release.papers.adlm.perturbation import Keyed
+    from stages.release.keyed_noise import KeyedNoise
     from stages.release.papers.dp_sgd import dp_sgd
     from stages.release.papers.pcdbn import pcdbn, training
 
@@ -42,7 +42,7 @@ def paper(epsilon: float, layers: float, state: Path, epochs: int) -> None:
     }
     asked = {"epsilon": epsilon, "options": options}
     params, facts = settle(asked if known.exists() else {**asked, "epsilon": layers}, len(train[1]))
-    recipe, keyed = pcdbn.resolve(params, facts), Keyed(KEY, f"the paper's size, {layers:g}")
+    recipe, keyed = pcdbn.resolve(params, facts), KeyedNoise(KEY, f"the paper's size, {layers:g}")
     network, data = training.fresh(recipe, facts), dp_sgd.load(as_batches(*train), facts)
     if not known.exists():
         training.pretrain(network, data, recipe, keyed)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,7 +26,9 @@ from airlock.params import Params
 from airlock.privacy import accounting, events, noise
 from airlock.privacy.guarantees import Guarantee, Neighbours
 from airlock.privacy.plan import Facts
+from stages.checkpoints import Checkpoint
 from stages.mechanisms import Given, Make, Released, Tick, makes, silent
+from stages.release.keyed_noise import KeyedNoise
 from stages.release.units import check_alone, check_record
 
 if TYPE_CHECKING:
@@ -36,22 +37,17 @@ if TYPE_CHECKING:
     from stages.release.papers.dp_sgd.dp_sgd import Data
 
 State = dict[str, "Tensor"]
-FILE = "walk.safetensors"
 CHECKPOINT_STEPS = 100
 
 
-@dataclass(frozen=True)
-class Keyed:
-    """The randomness of one release."""
-
-    key: bytes
-    release_id: str
+class Keyed(KeyedNoise):
+    """The randomness of an interactive release, as tensors."""
 
     def sample(self, step: int, rate: float, count: int) -> Tensor:
         """Rows of a Poisson sample."""
         import torch
 
-        stream = self._stream(step, "sample", bytes(32))
+        stream = self.named_stream(step + 1, "sample")
         return torch.from_numpy(np.flatnonzero(noise.poisson_sample(stream, rate, count)))
 
     def gaussian(self, step: int, purpose: str, total: Tensor) -> Tensor:
@@ -64,12 +60,7 @@ class Keyed:
     def stream(self, step: int, purpose: str, total: Tensor) -> noise.Stream:
         """The stream of one sum; that of another sum is another, whatever else is the same."""
         digest = hashlib.sha256(total.detach().cpu().contiguous().numpy().tobytes()).digest()
-        return self._stream(step, purpose, digest)
-
-    def _stream(self, step: int, purpose: str, statistic: bytes) -> noise.Stream:
-        return noise.Stream(
-            self.key, release_id=self.release_id, release_pass=step + 1, purpose=purpose, statistic=statistic
-        )
+        return self.named_stream(step + 1, purpose, digest)
 
 
 @dataclass(frozen=True)
@@ -114,41 +105,6 @@ def maker(
     return make
 
 
-class Checkpoint:
-    """A walk's state at rest, or nothing where there is no folder."""
-
-    def __init__(self, folder: Path | None, identity: str) -> None:
-        self._path = folder / FILE if folder else None
-        self._identity = identity
-
-    def resume(self, start: State) -> tuple[int, State]:
-        """The last kept step and its state; the start where nothing of this release was kept."""
-        from safetensors import safe_open
-
-        if self._path is None or not self._path.exists():
-            return 0, start
-        with safe_open(str(self._path), "pt") as kept:
-            about: Mapping[str, str] = kept.metadata() or {}
-            if about.get("identity") != self._identity:
-                return 0, start
-            return int(about["step"]), {
-                name: kept.get_tensor(name).to(one.device) for name, one in start.items()
-            }
-
-    def keep(self, step: int, state: State) -> None:
-        """Write, then rename: a kill in between leaves the one before."""
-        from safetensors.torch import save_file
-
-        if self._path is None:
-            return
-        fresh = self._path.with_suffix(".new")
-        about = {"identity": self._identity, "step": str(step)}
-        save_file(
-            {name: value.detach().cpu().contiguous() for name, value in state.items()}, str(fresh), about
-        )
-        os.replace(fresh, self._path)
-
-
 def walk(
     start: State,
     advance: Callable[[int, State], State],
@@ -169,7 +125,8 @@ def walk(
         tick: told how far it is, about a hundred times.
     """
     keeper = Checkpoint(checkpoint, identity)
-    first, state = keeper.resume(start)
+    first, kept = keeper.resume() or (0, start)
+    state = {name: kept[name].to(one.device) for name, one in start.items()}
     for step in range(first, steps):
         if step % max(1, steps // 100) == 0:
             tick(step, steps)

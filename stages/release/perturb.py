@@ -19,7 +19,7 @@ from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
 from airlock.storage import load_tensors, save_tensors
 from stages import mechanisms
-from stages.release import holdout, reference
+from stages.release import doors
 
 RELEASE, HOLDOUT, REFERENCE = "data/released/release", "data/released/holdout", "data/released/reference"
 TENSORS = "release.safetensors"
@@ -30,8 +30,8 @@ def plans(params: Params, facts: Facts) -> dict[str, Plan]:
     """What would be released, priced."""
     return {
         RELEASE: mechanisms.mechanism(params.release.mechanism).plan(params, facts),
-        HOLDOUT: holdout.plan(params, facts),
-        REFERENCE: reference.plan(params, facts),
+        HOLDOUT: doors.plan_holdout(params, facts),
+        REFERENCE: doors.plan_reference(params, facts),
     }
 
 
@@ -39,7 +39,7 @@ def main(room: Room) -> None:
     """Make the releases that were ordered."""
     facts = facts_of(room)
     priced = plans(room.params, facts)
-    makers: dict[str, Maker] = {RELEASE: make, HOLDOUT: holdout.make, REFERENCE: reference.make}
+    makers: dict[str, Maker] = {RELEASE: make, HOLDOUT: doors.make_holdout, REFERENCE: doors.make_reference}
     for out, order in room.facts["releases"].items():
         folder = room.path(out)
         folder.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from airlock.inside import manifest
 from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import MECHANISMS, mechanism
-from stages.release import evaluate_private, holdout, reference, relevance
+from stages.release import doors, evaluate_private, relevance
 from stages.release.papers.adlm import adlm
 from stages.release.papers.pcdbn import pcdbn
 from tests.support.sealed_records import facts
@@ -55,7 +55,7 @@ def test_headings_are_resolved_as_github_does() -> None:
     assert not resolves("docs/mechanism.md: Theorem 1")
 
 
-def doors() -> list[Plan]:
+def door_plans() -> list[Plan]:
     params = Params.model_validate({"evaluate": {"holdout": "private"}, "relevance": {"mode": "lrp"}})
     file = facts(np.zeros((40, 11)), 2, n_holdout=5, split={"holdout": {"kind": "public", "source": "file"}})
     records = facts(
@@ -65,9 +65,9 @@ def doors() -> list[Plan]:
         *evaluate_private.plans(params, file).values(),
         *relevance.plans(params, file).values(),
         *relevance.plans(Params.model_validate({"relevance": {"mode": "statistics"}}), file).values(),
-        holdout.plan(params, file),
-        holdout.plan(params, records),
-        reference.plan(params, file),
+        doors.plan_holdout(params, file),
+        doors.plan_holdout(params, records),
+        doors.plan_reference(params, file),
         manifest.none_plan("no reason"),
     ]
 
@@ -81,7 +81,7 @@ def test_the_proof_of_every_mechanism_and_reading_exists(
 
 
 def test_the_proofs_of_the_doors_exist() -> None:
-    for plan in doors():
+    for plan in door_plans():
         argument, reason = plan.proven.argument, plan.proven.reason
         assert resolves(argument) or (not argument and reason)
 

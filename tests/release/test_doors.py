@@ -17,7 +17,7 @@ from airlock.models.model import Model
 from airlock.params import Params
 from airlock.privacy.plan import Facts
 from airlock.storage import load_model, save_model
-from stages.release import evaluate_private, holdout, perturb, reference
+from stages.release import doors, evaluate_private, perturb
 from tests.support.sealed_records import KEY, facts, seal, table
 
 X, Y = table(400, 5, 3)
@@ -59,13 +59,13 @@ def room(folder: Path, known: Facts, params: Params, *outs: str) -> Room:
     ],
 )
 def test_only_public_holdout_records_pass(changes: dict[str, Any], mechanism: str, passes: int) -> None:
-    plan = holdout.plan(Params(), facts(X, 3, **{"n_holdout": 10, **changes}))
+    plan = doors.plan_holdout(Params(), facts(X, 3, **{"n_holdout": 10, **changes}))
     assert (plan.mechanism, plan.passes) == (mechanism, passes)
 
 
 def test_private_data_have_no_reference_whatever_the_parameters_say() -> None:
     params = Params.model_validate({"release": {"reference": True}})
-    plan = reference.plan(params, facts(X, 3, public=False))
+    plan = doors.plan_reference(params, facts(X, 3, public=False))
     assert plan.mechanism == "none"
     assert "would itself be a leak" in plan.parameters["reason"]
 
@@ -90,7 +90,7 @@ def test_the_reference_takes_two_classes(tmp_path: Path) -> None:
     two = np.minimum(Y, 1)
     seal(tmp_path, X, two, rows=128)
     with SealedReader(tmp_path / "train.sealed", KEY) as reader:
-        model = reference.fit(reader, "tabular-2", facts(X, 2))
+        model = doors.fit_reference(reader, "tabular-2", facts(X, 2))
     assert np.mean(model.predict(X) == two) > 0.9
 
 

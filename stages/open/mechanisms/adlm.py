@@ -21,7 +21,7 @@ from airlock.models.classifier import PREFIX, network_model
 from airlock.models.papers import taylor
 from airlock.params import TrainParams
 from stages.mechanisms import Trained
-from stages.open.checkpoints import Checkpoint
+from stages.open.training_state import TrainingState
 
 
 def train(
@@ -40,7 +40,7 @@ def train(
     network: Any = build("adlm", tuple(data["shape"]), len(data["labels"]), seed=params.seed)
     network.bias.copy_(torch.from_numpy(bounded(tensors["bias"] / details["fine"], details["clip"])))
     optimiser = torch.optim.Adam(network.parameters(), lr=params.learning_rate)
-    keeper = Checkpoint(checkpoint, _identity(params, release))
+    keeper = TrainingState(checkpoint, _identity(params, release))
     curve = keeper.resume(network, optimiser, params.epochs)
     network.train()
     for epoch in range(len(curve), params.epochs):

@@ -18,7 +18,7 @@ from airlock.models.model import Layers, Model
 from airlock.models.moments import Tensors, choose_damping, closed_form, loss, moments_of
 from airlock.params import TrainParams
 from stages.mechanisms import Trained
-from stages.open.checkpoints import Checkpoint
+from stages.open.training_state import TrainingState
 
 
 def train(
@@ -47,7 +47,7 @@ def head(
     from airlock.models.descent import descend, identity
 
     return *descend(
-        params, moments, ridge, keeper=Checkpoint(checkpoint, identity(params, moments, ridge))
+        params, moments, ridge, keeper=TrainingState(checkpoint, identity(params, moments, ridge))
     ), ridge
 
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from airlock.models.papers import taylor
 from airlock.params import Params
-from airlock.privacy import noise
 from airlock.privacy.plan import Facts
 from airlock.records.encoding import unpack
+from stages.release.keyed_noise import KeyedNoise
 from stages.release.papers.adlm.adlm import Recipe, geometry
 
 Integers = NDArray[np.int64]
@@ -27,28 +27,7 @@ Floats = NDArray[np.float64]
 
 FINE_GRID = 2**16
 GRIDS = {"image": 255, "tabular": FINE_GRID}
-# A little more noise than the proofs ask for, against the rounding of scales and shares.
-ROUNDING_FACTOR = 1 + 1e-9
 SMALLEST_SHARE = 1e-4
-
-
-class Keyed:
-    """Laplace noise for one release: a stream for each purpose, tied to what it is added to."""
-
-    def __init__(self, key: bytes, release_id: str) -> None:
-        self._key, self._id = key, release_id
-
-    def add(self, exact: Integers, scales: Floats | float, *, release_pass: int, purpose: str) -> Integers:
-        """Exact integers plus noise; `scales` may differ from column to column (in grid units)."""
-        named: dict[str, Any] = {
-            "key": self._key,
-            "release_id": self._id,
-            "release_pass": release_pass,
-            "purpose": purpose,
-        }
-        if isinstance(scales, float):
-            return noise.add_noise(exact, scale=scales * ROUNDING_FACTOR, form="laplace", **named)
-        return noise.add_laplace_by_column(exact, scales=scales, above=ROUNDING_FACTOR, **named)
 
 
 def perturb(
@@ -67,7 +46,7 @@ def perturb(
     """
     from stages.release.papers.adlm import pretraining
 
-    keyed, grid = Keyed(key, release_id), GRIDS[facts.kind]
+    keyed, grid = KeyedNoise(key, release_id), GRIDS[facts.kind]
     tensors: dict[str, Any] = {}
     shares = np.ones(recipe.features)
     if recipe.adaptive:
@@ -81,7 +60,7 @@ def perturb(
         shares = allocate(tensors["relevance"].astype(np.float64))
     scales = recipe.input_scale / shares
     tensors["scales"] = scales
-    tensors["bias"] = keyed.add(
+    tensors["bias"] = keyed.add_laplace(
         np.zeros(geometry(facts.shape)[1], np.int64),
         recipe.input_scale * FINE_GRID,
         release_pass=0,
@@ -141,7 +120,11 @@ def _chunks(reader: Any, facts: Facts) -> Iterator[tuple[int, Integers, NDArray[
 
 
 def _perturb_chunk(
-    recipe: Recipe, facts: Facts, keyed: Keyed, chunk: tuple[int, Integers, NDArray[np.int32]], scales: Floats
+    recipe: Recipe,
+    facts: Facts,
+    keyed: KeyedNoise,
+    chunk: tuple[int, Integers, NDArray[np.int32]],
+    scales: Floats,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Lines 12-13 and 18-19 of Algorithm 1 for one chunk."""
     first, inputs, labels = chunk
@@ -153,8 +136,8 @@ def _perturb_chunk(
         inputs = inputs + _shared(keyed, rows, scales, "inputs")
         flat = flat + _shared(keyed, rows, np.full(flat.shape[1], label_scale), "coefficients")
     else:
-        inputs = keyed.add(inputs, scales, release_pass=2, purpose=f"inputs {first}")
-        flat = keyed.add(flat, float(label_scale), release_pass=2, purpose=f"coefficients {first}")
+        inputs = keyed.add_laplace(inputs, scales, release_pass=2, purpose=f"inputs {first}")
+        flat = keyed.add_laplace(flat, float(label_scale), release_pass=2, purpose=f"coefficients {first}")
     if recipe.options.coefficients == "all":
         table = flat.reshape(table.shape)
     else:
@@ -162,10 +145,10 @@ def _perturb_chunk(
     return narrow(inputs), narrow(table)
 
 
-def _shared(keyed: Keyed, batches: Integers, scales: Floats, purpose: str) -> Integers:
+def _shared(keyed: KeyedNoise, batches: Integers, scales: Floats, purpose: str) -> Integers:
     """One noise vector for each batch (by row position), the same whatever chunk asks for it."""
     rows = {
-        int(batch): keyed.add(
+        int(batch): keyed.add_laplace(
             np.zeros((1, len(scales)), np.int64),
             scales,
             release_pass=2,
@@ -182,7 +165,7 @@ def narrow(values: Integers) -> NDArray[np.int32]:
     return np.clip(values, limits.min, limits.max).astype(np.int32)
 
 
-def _relevance(recipe: Recipe, facts: Facts, reader: Any, keyed: Keyed, network: Any) -> Integers:
+def _relevance(recipe: Recipe, facts: Facts, reader: Any, keyed: KeyedNoise, network: Any) -> Integers:
     """Eq. 12: the noisy sum over `counted` records of relevances in [0, 1], in units of 2^-16."""
     import torch
 
@@ -203,7 +186,7 @@ def _relevance(recipe: Recipe, facts: Facts, reader: Any, keyed: Keyed, network:
             break
     if recipe.options.allocation == "clamped":
         total = _clamped(total, recipe.counted)
-    return keyed.add(
+    return keyed.add_laplace(
         total, recipe.relevance_scale * recipe.counted * FINE_GRID, release_pass=1, purpose="relevance"
     )
 

@@ -188,12 +188,10 @@ def plan(params: Params, facts: Facts) -> Plan:
 def train(params: Params, facts: Facts, data: Data, course: interactive.Course) -> Released:
     """Pre-train, find the ratios, make the noise, train; the last iterate and the ratios are released."""
     from stages.release.papers.dp_sgd.gradients import tensors_of
-    from stages.release.papers.neuron.training import Laplace, train_network
+    from stages.release.papers.neuron.training import train_network
 
     recipe = resolve(params, facts)
-    network, ratios = train_network(
-        recipe, data, Laplace(course.keyed.key, course.keyed.release_id), course.tick
-    )
+    network, ratios = train_network(recipe, data, course.keyed, course.tick)
     details = {"network": recipe.network, "n": facts.n, "steps": recipe.steps, "neurons": recipe.perturbed}
     return {**tensors_of(network), "contributions": ratios}, details
 

@@ -4,9 +4,6 @@ batches (Algorithms 1 and 2).
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -14,36 +11,19 @@ from torch import Tensor
 
 from airlock.models.papers.networks import Ordered, build
 from airlock.models.papers.neurons import contributions, offsets
-from airlock.privacy import noise
 from stages.mechanisms import Tick, silent
+from stages.release.keyed_noise import KeyedNoise
 from stages.release.papers.dp_sgd.dp_sgd import Data
 from stages.release.papers.neuron.neuron_noise import Recipe
 
 Ratios = NDArray[np.float64]
 SEED, PRETRAINING_SEED = 0, 1
-GRID = 2.0**24
 LEAST_RATIO = 1e-6
 """Of the mean |Cr|: below it the inverse of a ratio says nothing."""
 
 
-@dataclass(frozen=True)
-class Laplace:
-    """Keyed draws of scale 1."""
-
-    key: bytes
-    release_id: str
-
-    def draw(self, step: int, purpose: str, count: int, about: bytes = b"") -> Ratios:
-        """Tied to what is perturbed by `about`."""
-        digest = hashlib.sha256(about).digest()
-        stream = noise.Stream(
-            self.key, release_id=self.release_id, release_pass=step + 1, purpose=purpose, statistic=digest
-        )
-        return noise.laplace(stream, GRID, count) / GRID
-
-
 def train_network(
-    recipe: Recipe, data: Data, laplace: Laplace, tick: Tick = silent
+    recipe: Recipe, data: Data, keyed: KeyedNoise, tick: Tick = silent
 ) -> tuple[Ordered, Ratios]:
     """The trained network and the merged tuple of contribution ratios."""
     earlier = _fresh(recipe, PRETRAINING_SEED)
@@ -51,7 +31,7 @@ def train_network(
     ratios = merged_ratios(earlier, data, recipe)
     scales = proportions(ratios, recipe) * (sensitivity(data, recipe) / recipe.epsilons[0])
     network = _fresh(recipe, SEED)
-    descend(network, data, recipe, recipe.steps, scales=scales, laplace=laplace, tick=tick)
+    descend(network, data, recipe, recipe.steps, scales=scales, keyed=keyed, tick=tick)
     return network.eval(), ratios
 
 
@@ -128,7 +108,7 @@ def descend(
     count: int,
     *,
     scales: Ratios | None = None,
-    laplace: Laplace | None = None,
+    keyed: KeyedNoise | None = None,
     tick: Tick = silent,
 ) -> None:
     """So many steps of Adam on random batches of raw records, with noise on neurons and loss where `scales`
@@ -141,8 +121,8 @@ def descend(
     for step in range(count):
         if step % max(1, count // 100) == 0:
             tick(step, count)
-        if scales is not None and laplace is not None and (step == 0 or options.refresh == "step"):
-            set_noise(network, scales * _draws(network, recipe, laplace, step, scales))
+        if scales is not None and keyed is not None and (step == 0 or options.refresh == "step"):
+            set_noise(network, scales * _draws(network, recipe, keyed, step, scales))
         batch = rows[torch.randint(len(rows), (min(options.batch or 1, len(rows)),), generator=order)]
         losses = losses_of(network, data, batch)
         if not losses.isfinite().all():
@@ -151,8 +131,8 @@ def descend(
         if not len(losses):
             continue
         loss = losses.mean()
-        if laplace is not None and options.update == "perturbed":
-            loss = perturbed_loss(losses, recipe.epsilons[1], float(laplace.draw(step, "loss", 1)[0]))
+        if keyed is not None and options.update == "perturbed":
+            loss = perturbed_loss(losses, recipe.epsilons[1], float(keyed.unit_laplace(step, "loss", 1)[0]))
         optimiser.zero_grad()
         torch.autograd.backward(loss)
         optimiser.step()
@@ -163,9 +143,9 @@ def losses_of(network: Ordered, data: Data, rows: Tensor) -> Tensor:
     return torch.nn.functional.cross_entropy(network(data.scaled(rows)), data.labels[rows], reduction="none")
 
 
-def _draws(network: Ordered, recipe: Recipe, laplace: Laplace, step: int, scales: Ratios) -> Ratios:
+def _draws(network: Ordered, recipe: Recipe, keyed: KeyedNoise, step: int, scales: Ratios) -> Ratios:
     """One draw a neuron (line 9 is inside the loop over neurons)."""
-    drawn = laplace.draw(step, "neurons", len(scales), scales.tobytes())
+    drawn = keyed.unit_laplace(step, "neurons", len(scales), scales.tobytes())
     if recipe.options.maps == "unit":
         return drawn
     sizes = [module.noise.shape for module in offsets(network)]

@@ -41,7 +41,7 @@ from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
 from airlock.records.encoding import unpack
 from stages.mechanisms import Given, Released, makes
-from stages.release.papers.adlm.perturbation import Keyed
+from stages.release.keyed_noise import KeyedNoise
 from stages.release.units import check_local
 
 NAME, VERSION = "behaviour-published", 1
@@ -119,7 +119,7 @@ def plan(params: Params, facts: Facts) -> Plan:
 def make(given: Given) -> Released:
     """Train on raw windows and release the model."""
     options, layout = resolve(given.params, given.facts)
-    keyed, epsilon = Keyed(given.key, given.release_id), given.params.release.epsilon
+    keyed, epsilon = KeyedNoise(given.key, given.release_id), given.params.release.epsilon
     parts = [unpack(batch, given.facts.shape) for batch in given.reader]
     kept = np.concatenate([part.valid for part in parts]) > 0
     x, y = (np.concatenate([getattr(part, name) for part in parts])[kept] for name in ("x", "y"))
@@ -133,13 +133,14 @@ def make(given: Given) -> Released:
     return tensors, {"layout": asdict(layout), "scales": asdict(SCALES), "epochs": options.epochs}
 
 
-def _constants(keyed: Keyed, options: Options, epsilon: float) -> tuple[Tensor, Tensor]:
+def _constants(keyed: KeyedNoise, options: Options, epsilon: float) -> tuple[Tensor, Tensor]:
     """Laplace draws of scale 1 / epsilon for the constants of the polynomial, for the way up and the way
     down.
     """
     zeros = np.zeros(len(polynomial(options.approximation).alphas), np.int64)
     up, down = (
-        keyed.add(zeros, GRID / epsilon, release_pass=1, purpose=f"constants {way}") for way in ("up", "down")
+        keyed.add_laplace(zeros, GRID / epsilon, release_pass=1, purpose=f"constants {way}")
+        for way in ("up", "down")
     )
     return torch.from_numpy(up / GRID), torch.from_numpy(down / GRID)
 
@@ -220,7 +221,7 @@ def _units(machine: Machine, dynamics: Dynamics, layout: WindowLayout) -> Machin
 
 
 def fine_tune(
-    rows: Tensor, labels: Tensor, layout: WindowLayout, options: Options, keyed: Keyed, epsilon: float
+    rows: Tensor, labels: Tensor, layout: WindowLayout, options: Options, keyed: KeyedNoise, epsilon: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The softmax layer by Adam, with shared noise on the pooled units in every step (Eq.
 
@@ -233,7 +234,10 @@ def fine_tune(
     optimiser = torch.optim.Adam(head.parameters(), lr=10 * options.rate)
     count = math.ceil(len(rows) / options.batch) * options.epochs
     scale = GRID * (pooled + pooled**2 / 4) / epsilon
-    drawn = keyed.add(np.zeros((count, pooled), np.int64), scale, release_pass=2, purpose="softmax") / GRID
+    drawn = (
+        keyed.add_laplace(np.zeros((count, pooled), np.int64), scale, release_pass=2, purpose="softmax")
+        / GRID
+    )
     unit, place = SCALES.gain * SCALES.stretch, 0
     for _ in range(options.epochs):
         for few in torch.split(torch.randperm(len(rows), generator=order), options.batch):

@@ -29,8 +29,8 @@ from airlock.models.papers.networks import build
 from airlock.privacy.plan import Facts
 from airlock.privacy.sums import label_rows
 from airlock.records.encoding import unpack
-from stages.release.papers.adlm.perturbation import Keyed
-from stages.release.papers.pcdbn.pcdbn import ROUNDING_FACTOR, PerturbedPart, Recipe
+from stages.release.keyed_noise import ROUNDING_FACTOR, KeyedNoise
+from stages.release.papers.pcdbn.pcdbn import PerturbedPart, Recipe
 
 GRID = 255
 GAIN, CONTRAST = 30.0, 5.0
@@ -44,7 +44,7 @@ def perturb(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Layer by layer, then the softmax layer: released tensors and details."""
     network = fresh(recipe, facts)
-    keyed, tensors, scales = Keyed(key, release_id), dict[str, Any](), dict[str, float]()
+    keyed, tensors, scales = KeyedNoise(key, release_id), dict[str, Any](), dict[str, float]()
     for depth, part in enumerate(recipe.parts[:-1]):
         scales[part.purpose] = scale = _scale(recipe, part, network, depth, facts, reader)
         noisy, total = _noisy_energy(recipe, network, depth, facts, reader, keyed, scale)
@@ -116,7 +116,7 @@ def _units(
 
 
 def _noisy_energy(
-    recipe: Recipe, network: Belief, depth: int, facts: Facts, reader: Any, keyed: Keyed, scale: float
+    recipe: Recipe, network: Belief, depth: int, facts: Facts, reader: Any, keyed: KeyedNoise, scale: float
 ) -> tuple[Integers, Integers]:
     """S in units of 1 / GRID^2 and the sums of v in units of 1 / GRID, both with noise."""
     size = network.filters[depth].shape[1] * SIDE * SIDE
@@ -135,11 +135,11 @@ def _noisy_energy(
     purpose = recipe.parts[depth].purpose
     unit = GRID**2 * (size + 1) / abs(recipe.sigmoid.alphas[1]) * scale
     noisy = _noisy_matrix(keyed, exact, unit, release_pass=depth + 1, purpose=purpose)
-    return noisy, keyed.add(total, GRID * scale, release_pass=depth + 1, purpose=f"{purpose} visible")
+    return noisy, keyed.add_laplace(total, GRID * scale, release_pass=depth + 1, purpose=f"{purpose} visible")
 
 
 def _noisy_matrix(
-    keyed: Keyed, exact: Integers, diagonal: float, *, release_pass: int, purpose: str
+    keyed: KeyedNoise, exact: Integers, diagonal: float, *, release_pass: int, purpose: str
 ) -> Integers:
     """A symmetric matrix whose off-diagonal entries count twice among the coefficients, and so get half the
     noise each.
@@ -147,11 +147,11 @@ def _noisy_matrix(
     size = len(exact)
     upper = np.triu_indices(size, 1)
     noisy = np.zeros_like(exact)
-    noisy[upper] = keyed.add(
+    noisy[upper] = keyed.add_laplace(
         exact[upper], diagonal / 2, release_pass=release_pass, purpose=f"{purpose} pairs"
     )
     noisy += noisy.T
-    noisy[np.diag_indices(size)] = keyed.add(
+    noisy[np.diag_indices(size)] = keyed.add_laplace(
         np.diag(exact).copy(), diagonal, release_pass=release_pass, purpose=f"{purpose} squares"
     )
     return noisy
@@ -176,7 +176,7 @@ def learn(noisy: Integers, total: Integers, n: int, recipe: Recipe, depth: int) 
 
 
 def _noisy_softmax(
-    recipe: Recipe, network: Belief, facts: Facts, reader: Any, keyed: Keyed
+    recipe: Recipe, network: Belief, facts: Facts, reader: Any, keyed: KeyedNoise
 ) -> dict[str, Integers]:
     """Coefficients of the Taylor loss (Eq.
 
@@ -192,6 +192,6 @@ def _noisy_softmax(
         second += (rows.T @ rows).astype(np.int64)
     last, scale = len(recipe.parts), recipe.scale(part)
     return {
-        "softmax1": keyed.add(first, 2 * GRID * scale, release_pass=last, purpose="softmax labels"),
+        "softmax1": keyed.add_laplace(first, 2 * GRID * scale, release_pass=last, purpose="softmax labels"),
         "softmax2": _noisy_matrix(keyed, second, 8 * GRID**2 * scale, release_pass=last, purpose="softmax"),
     }

@@ -40,6 +40,7 @@ from airlock.privacy import accounting, events
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes
+from stages.release.keyed_noise import ROUNDING_FACTOR
 from stages.release.units import check_alone, check_record
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
 NAME, VERSION = "pcdbn", 2
 ARGUMENT = "docs/proofs/pcdbn.md#guarantee"
 SMALLEST_SIDE = 16
-# A little more noise than the proof asks for, against the rounding of scales.
-ROUNDING_FACTOR = 1 + 1e-9
 
 
 class Options(Section):

@@ -28,7 +28,7 @@ from airlock.models.papers.chebyshev import Polynomial
 from airlock.models.papers.networks import build
 from airlock.privacy.plan import Facts
 from stages.mechanisms import Tick, silent
-from stages.release.papers.adlm.perturbation import Keyed
+from stages.release.keyed_noise import KeyedNoise
 from stages.release.papers.dp_sgd import dp_sgd
 from stages.release.papers.pcdbn.pcdbn import PerturbedPart, Recipe
 
@@ -50,7 +50,7 @@ def train(
     tick: Tick = silent,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Pre-train the layers, fine-tune what is above them, release the network."""
-    network, data, keyed = fresh(recipe, facts), dp_sgd.load(reader, facts), Keyed(key, release_id)
+    network, data, keyed = fresh(recipe, facts), dp_sgd.load(reader, facts), KeyedNoise(key, release_id)
     pretrain(network, data, recipe, keyed)
     curve = fine_tune(network, data, recipe, keyed, tick)
     tensors = {PREFIX + name: value.detach().numpy() for name, value in network.state_dict().items()}
@@ -65,7 +65,7 @@ def fresh(recipe: Recipe, facts: Facts) -> Belief:
     return network
 
 
-def pretrain(network: Belief, data: dp_sgd.Data, recipe: Recipe, keyed: Keyed) -> None:
+def pretrain(network: Belief, data: dp_sgd.Data, recipe: Recipe, keyed: KeyedNoise) -> None:
     """The layers below, one after the other."""
     order = torch.Generator().manual_seed(SEED)
     for depth, part in enumerate(recipe.parts[:-1]):
@@ -88,13 +88,17 @@ def units_of(network: Belief, data: dp_sgd.Data, rows: Tensor, depth: int) -> Te
         return torch.cat([network.units(data.scaled(few), depth) for few in torch.split(rows, CHUNK)])
 
 
-def _noisy_constants(recipe: Recipe, part: PerturbedPart, keyed: Keyed, depth: int, which: str) -> Tensor:
+def _noisy_constants(
+    recipe: Recipe, part: PerturbedPart, keyed: KeyedNoise, depth: int, which: str
+) -> Tensor:
     """Laplace draws of scale 1 / epsilon for every constant that is not zero, once for all steps.
 
     The code adds them to -5, 21, -35, 35 and 16, that is, before the factor 2^-5.
     """
     zeros = np.zeros(len(recipe.sigmoid.alphas), np.int64)
-    drawn = keyed.add(zeros, FINE_GRID / part.epsilon, release_pass=depth + 1, purpose=f"constants {which}")
+    drawn = keyed.add_laplace(
+        zeros, FINE_GRID / part.epsilon, release_pass=depth + 1, purpose=f"constants {which}"
+    )
     return torch.from_numpy(drawn * (np.array(recipe.sigmoid.alphas) != 0) / (FINE_GRID * FACTOR))
 
 
@@ -196,7 +200,7 @@ LEARNERS = {"reconstruction": (reconstruct, 0.01), "divergence": (diverge, 0.05)
 
 
 def fine_tune(
-    network: Belief, data: dp_sgd.Data, recipe: Recipe, keyed: Keyed, tick: Tick = silent
+    network: Belief, data: dp_sgd.Data, recipe: Recipe, keyed: KeyedNoise, tick: Tick = silent
 ) -> list[float]:
     """Back-propagation of the Taylor loss with Adam through the
     last two layers; the loss after every epoch.
@@ -208,7 +212,7 @@ def fine_tune(
     # The layers below are fixed from here on.
     below = units_of(network, data, rows, len(network.filters)).flatten(1)
     count = len(torch.split(rows, options.batch)) * options.epochs
-    drawn = keyed.add(
+    drawn = keyed.add_laplace(
         np.zeros((count, options.hidden), np.int64),
         FINE_GRID * part.printed / part.epsilon,
         release_pass=3,

@@ -17,6 +17,7 @@ from airlock.inside import manifest
 from airlock.models.papers import networks, neurons
 from airlock.params import TrainParams
 from stages.mechanisms import mechanism
+from stages.release.keyed_noise import KeyedNoise
 from stages.release.papers.dp_sgd.dp_sgd import Data
 from stages.release.papers.neuron import neuron_noise, training
 from tests.support import attacks
@@ -24,7 +25,7 @@ from tests.support.comparison import KEY, MNIST, batches, blobs, facts, params
 
 ABOUT = facts((12,), 300, 3)
 SHORT = {"epochs": 2, "iterations": 60, "batch": 32, "hidden": [12, 8, 6]}
-LAPLACE = training.Laplace(KEY, "a")
+KEYED = KeyedNoise(KEY, "a")
 
 
 def recipe(**options: Any) -> neuron_noise.Recipe:
@@ -77,7 +78,7 @@ def test_noise_on_neurons_is_another_first_value_of_their_biases(
     noisy, plain = (networks.build(chosen.network, shape, 3, seed=0).double() for _ in range(2))
     assert isinstance(noisy, networks.Ordered) and isinstance(plain, networks.Ordered)
     scales = training.proportions(np.random.default_rng(0).random(chosen_count(noisy)) + 0.1, chosen) * 30
-    training.descend(noisy, data, chosen, steps, scales=scales, laplace=LAPLACE)
+    training.descend(noisy, data, chosen, steps, scales=scales, keyed=KEYED)
     drawn = [module.noise for module in neurons.offsets(noisy)]
     with torch.no_grad():
         for bias, noise in zip(biases(plain), drawn, strict=True):
@@ -134,12 +135,14 @@ def test_epsilon_of_the_loss_is_nowhere_in_the_model() -> None:
 
 def test_noise_has_the_scale_of_equation_19() -> None:
     data, chosen = double_data(), recipe()
-    network, ratios = training.train_network(chosen, Data(data.records.float(), data.labels), LAPLACE)
+    network, ratios = training.train_network(chosen, Data(data.records.float(), data.labels), KEYED)
     moved = np.abs(2 * data.records[-1].numpy() - 1).sum()
     scales = ratios / ratios.sum() * moved / 0.5
     drawn = np.concatenate([module.noise.numpy().ravel() for module in neurons.offsets(network)])
     assert drawn == pytest.approx(
-        scales * LAPLACE.draw(0, "neurons", len(scales), about_of(chosen, data, ratios)), rel=1e-4, abs=1e-6
+        scales * KEYED.unit_laplace(0, "neurons", len(scales), about_of(chosen, data, ratios)),
+        rel=1e-4,
+        abs=1e-6,
     )
 
 
@@ -169,7 +172,7 @@ def test_a_map_is_many_neurons_or_one(maps: str) -> None:
     assert isinstance(network, networks.Ordered)
     count = chosen_count(network)
     scales = training.proportions(np.random.default_rng(0).random(count), chosen)
-    training.set_noise(network, scales * training._draws(network, chosen, LAPLACE, 0, scales))
+    training.set_noise(network, scales * training._draws(network, chosen, KEYED, 0, scales))
     first = neurons.offsets(network)[0].noise
     distinct = sum(len(np.unique(module.noise.numpy())) for module in neurons.offsets(network))
     assert (bool((first == first[:, :1, :1]).all()), distinct) == (maps == "channel", chosen.perturbed)

@@ -22,7 +22,7 @@ from airlock.models.papers.networks import build
 from airlock.params import TrainParams
 from airlock.privacy.guarantees import Guarantee
 from stages.open.mechanisms import pcdbn as opened
-from stages.release.papers.adlm.perturbation import Keyed
+from stages.release.keyed_noise import KeyedNoise
 from stages.release.papers.pcdbn import energy_coefficients, pcdbn, training
 from tests.support import attacks
 from tests.support.comparison import KEY, MNIST, batches, facts, params
@@ -164,7 +164,7 @@ def test_released_coefficients_are_what_the_slow_oracle_says() -> None:
     tensors, details = released(X[:4], Y[:4])
     recipe = pcdbn.resolve(params("pcdbn", epsilon=0.5, **FEW), SMALL)
     network = energy_coefficients.fresh(recipe, SMALL)
-    keyed = Keyed(KEY, "id")
+    keyed = KeyedNoise(KEY, "id")
     for depth in (0, 1):
         purpose = f"layer{depth + 1}"
         exact = exact_energy(network, X[:4], depth)

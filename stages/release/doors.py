@@ -1,6 +1,5 @@
-"""A non-private logistic regression on the same features, to compare with.
-
-For public data only: of private data it would be a leak.
+"""The two doors beside a release, both for public data only: a holdout to judge on, which passes as it is, and
+a model without privacy to compare with.
 """
 
 from __future__ import annotations
@@ -20,12 +19,59 @@ from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
 from airlock.storage import save_model
 
-VERSION = 1
-RECORDS = 60_000
-"""At most this many records are read into memory: it is a yardstick, not a product."""
+HOLDOUT_VERSION = REFERENCE_VERSION = 1
+HOLDOUT_FILE = "holdout.parquet"
+REFERENCE_RECORDS = 60_000
+"""At most this many records are read into memory: the reference is a yardstick, not a product."""
 
 
-def plan(params: Params, facts: Facts) -> Plan:
+def plan_holdout(params: Params, facts: Facts) -> Plan:
+    """Open for public records only: of a data set that is public as a whole, or of a file that was declared
+    public.
+    """
+    held = dict(facts.split.get("holdout", {}))
+    if held.get("kind") != "public" or facts.n_holdout == 0:
+        return manifest.none_plan(f"the holdout is {held.get('kind', 'none')}")
+    parameters = {"holdout": held, "records": facts.n_holdout}
+    if held["source"] == "file":
+        proven = Guarantee(
+            "proven",
+            "record",
+            "zero-out",
+            0.0,
+            0.0,
+            argument="docs/proofs/evaluation.md#public-holdout",
+        )
+        return Plan("holdout", HOLDOUT_VERSION, parameters, passes=0, proven=proven)
+    proven = Guarantee(
+        "proven",
+        "record",
+        "zero-out",
+        float("inf"),
+        0.0,
+        reason="the whole data set is public and passes as it is",
+    )
+    return Plan("holdout", HOLDOUT_VERSION, parameters, passes=1, proven=proven, public_only=True)
+
+
+def make_holdout(room: Room, facts: Facts, folder: Path, release_id: str) -> dict[str, Any]:
+    """The encoded records (x, y, valid) as Parquet."""
+    import pyarrow.parquet as pq
+
+    from stages.release.perturb import open_sealed
+
+    with open_sealed(room, "holdout") as reader:
+        first = reader.read(0)
+        names = ["x", "y", "valid"]
+        with pq.ParquetWriter(
+            folder / HOLDOUT_FILE, first.select(names).schema, compression="zstd"
+        ) as writer:
+            for batch in reader:
+                writer.write_batch(batch.select(names))
+    return {"records": facts.n_holdout, "shape": list(facts.shape), "labels": list(facts.labels)}
+
+
+def plan_reference(params: Params, facts: Facts) -> Plan:
     """Made for public data; for private data the door stays shut, whatever params.yaml says."""
     if not params.release.reference:
         return manifest.none_plan("release.reference is false")
@@ -35,21 +81,21 @@ def plan(params: Params, facts: Facts) -> Plan:
     proven = Guarantee(
         "proven", "record", "zero-out", float("inf"), 0.0, reason="no noise: a reference for public data"
     )
-    return Plan("reference", VERSION, {"features": name}, passes=1, proven=proven, public_only=True)
+    return Plan("reference", REFERENCE_VERSION, {"features": name}, passes=1, proven=proven, public_only=True)
 
 
-def make(room: Room, facts: Facts, folder: Path, release_id: str) -> dict[str, Any]:
-    """Fit it and write it as a model."""
+def make_reference(room: Room, facts: Facts, folder: Path, release_id: str) -> dict[str, Any]:
+    """A logistic regression on the same features, without noise, written as a model."""
     from stages.release.perturb import open_sealed
 
     name = features.choose(room.params.release.features, facts.kind, facts.features)
     with open_sealed(room, "train") as reader:
-        model = fit(reader, name, facts)
+        model = fit_reference(reader, name, facts)
     save_model(model, folder)
     return {"features": name}
 
 
-def fit(reader: Any, name: str, facts: Facts) -> Model:
+def fit_reference(reader: Any, name: str, facts: Facts) -> Model:
     """Logistic regression on standardised features, the standardising folded into the weights."""
     from sklearn.linear_model import LogisticRegression
 
@@ -59,7 +105,7 @@ def fit(reader: Any, name: str, facts: Facts) -> Model:
     chunks = []
     for index in range(reader.chunks):
         chunks.append(chunk_of(reader.read(index), feature_map, facts.shape))
-        if sum(len(chunk.rows) for chunk in chunks) >= RECORDS:
+        if sum(len(chunk.rows) for chunk in chunks) >= REFERENCE_RECORDS:
             break
     labels = np.concatenate([chunk.labels for chunk in chunks])
     rows = np.concatenate([(chunk.rows / LIMIT).astype(np.float32) for chunk in chunks])[labels >= 0]

@@ -1,0 +1,53 @@
+"""Write, then rename: a file is there as a whole or not at all, whenever the process is killed.
+
+What a user may still change between two names (workspaces that a stage could have filled with links) is written
+by `run/paths.py` and `run/outs.py` instead, from an open folder.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path, *, mode: int = 0o666, durable: bool = False) -> Iterator[Path]:
+    """A file to fill beside `path`, which takes its place when the block ends well and is gone when it does not.
+
+    Args:
+        path: the name that it gets in the end; its folder is made.
+        mode: as for a new file; the umask takes its part.
+        durable: bytes and name are on disk afterwards, also after a loss of power.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.close(os.open(fresh, flags, mode))
+    try:
+        yield fresh
+        if durable:
+            sync(fresh)
+        os.replace(fresh, path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync(path.parent)
+
+
+def replace(path: Path, content: str | bytes, *, mode: int = 0o666, durable: bool = False) -> None:
+    """Write a file by `replacing`."""
+    with replacing(path, mode=mode, durable=durable) as fresh:
+        fresh.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def sync(path: Path) -> None:
+    """Bytes of a file, or names of a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,41 @@
+"""Write, then rename: a file is there as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from airlock import files
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    target = tmp_path / "folder/file"
+    files.replace(target, "first")
+    with files.replacing(target) as fresh:
+        fresh.write_text("second")
+        assert target.read_text() == "first"
+    assert target.read_text() == "second" and os.listdir(target.parent) == ["file"]
+
+
+def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    files.replace(target, b"first", durable=True)
+    with pytest.raises(KeyboardInterrupt), files.replacing(target, durable=True) as fresh:
+        fresh.write_text("half")
+        raise KeyboardInterrupt
+    assert target.read_text() == "first" and os.listdir(tmp_path) == ["file"]
+
+
+def test_a_private_file_is_never_open_to_others(tmp_path: Path) -> None:
+    with files.replacing(tmp_path / "file", mode=0o600) as fresh:
+        assert fresh.stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_is_replaced_and_what_it_leads_to_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "aim").write_text("stays")
+    (tmp_path / "link").symlink_to("aim")
+    files.replace(tmp_path / "link", "new")
+    assert (tmp_path / "aim").read_text() == "stays" and not (tmp_path / "link").is_symlink()
