@@ -17,6 +17,7 @@ from airlock.wall import secrecy
 
 COMMANDS = (
     *(
+        "new",
         "init",
         "add",
         "data",
@@ -30,7 +31,7 @@ COMMANDS = (
         "export",
         "report",
     ),
-    *("bundle", "verify", "keys", "log", "doctor", "worker"),
+    *("bundle", "verify", "upgrade", "keys", "log", "doctor", "worker"),
 )
 
 # What a plain installation leaves out, and the extra that brings it.

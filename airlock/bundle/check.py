@@ -16,6 +16,7 @@ from airlock.evidence.receipts import Receipt
 from airlock.inside import manifest
 from airlock.inside.digests import canonical_json
 from airlock.owner.home import IDENTITY
+from airlock.workspaces import lock
 
 Check = Callable[[Contents], Iterable[str]]
 
@@ -26,11 +27,23 @@ def boundary(contents: Contents) -> Iterator[str]:
         if path.endswith((".yaml", ".yml", ".lock")):
             reader.check_text(contents.tree.text(path) or "", path)
     yield from checker.problems(contents.evidence)
+    yield from _locked(contents)
     if not contents.lock:
         yield "dvc.lock names no stage that was run: run `dvc repro`, commit, and bundle again"
     for name, receipt in contents.witnesses.items():
         if receipt.body["zone"] == "open" and any(receipt.body["could_read"].values()):
             yield f"open stage '{name}' could read records (receipt {receipt.path})"
+
+
+def _locked(contents: Contents) -> Iterator[str]:
+    """The tool's code is what the stages were locked to, where a workspace had no copy of its own."""
+    for name in contents.witnesses:
+        for path, digest in lock.files(contents.tree.text(lock.place(name)) or "").items():
+            if contents.evidence.digest(path) != digest:
+                yield (
+                    f"stage '{name}' ran with another '{path}' than the one here: install the Airlock that "
+                    f"{lock.SHIPPED} names, or run `airlock upgrade` and `dvc repro`"
+                )
 
 
 def complete(contents: Contents) -> Iterator[str]:

@@ -16,14 +16,14 @@ from typing import Any
 from airlock import ledger as ledgers
 from airlock.bundle import CRATE, LEDGER, README, RUNS, attestations, check, container, crate, extract, index
 from airlock.bundle.contents import NAMES, Contents, made_in
-from airlock.bundle.sources import Cache, resolve, write_blobs
+from airlock.bundle.sources import Cache, resolve, write_blobs, write_tool
 from airlock.errors import BundleError, KeysError, LedgerError
 from airlock.evidence import audit, checker, receipts
 from airlock.evidence.revisions import Commit, Tree, graph_of, pipelines
 from airlock.owner.home import Project, project
 from airlock.owner.keys import Keyring
 from airlock.run import reconcile
-from airlock.run.code import ENTRY, INSIDE_FILES, MODULES
+from airlock.run.code import ENTRY, INSIDE_FILES, MODULES, TOOL
 from airlock.run.reconcile import open_ledger
 
 # Code, parameters, environment lock, licence, and what is known to be wrong with the papers.
@@ -125,6 +125,8 @@ def _lay_out(workspace: Path, tree: Tree, root: Path) -> None:
     if answer.problems:
         raise BundleError(f"the boundary of commit {tree.name[:12]} does not hold: {answer.problems[0]}")
     write_blobs(workspace, tree.name, set(_tracked(tree)), root)
+    if not (root / TOOL.name).exists():  # a workspace of `airlock new`, which has the tool's lock instead
+        write_tool(root)
     graph, cache = graph_of(tree), Cache(workspace)
     for name, locked in made_in(tree, graph).items():
         for item in locked.get("outs", []):

@@ -18,7 +18,7 @@ from typing import Any
 
 from airlock.bundle import comparison
 from airlock.bundle.contents import Contents
-from airlock.bundle.sources import Cache
+from airlock.bundle.sources import Cache, write_tool
 from airlock.errors import BundleError, InputError
 from airlock.evidence.audit import audit_tree
 from airlock.evidence.evaluation import private_evaluation
@@ -28,7 +28,7 @@ from airlock.ledger.totals import spent
 from airlock.owner.checks import budget_of
 from airlock.owner.home import Project
 from airlock.params import BoundaryParams
-from airlock.run.code import INSIDE_FILES, MODULES, STAGES, TOOL, Code
+from airlock.run.code import MODULES, STAGES, TOOL, Code
 from airlock.run.machine import platform_facts
 from airlock.run.recompute import recompute
 from airlock.run.stage import make_again, request
@@ -102,12 +102,7 @@ def use_own_code(contents: Contents, workspace: Path) -> None:
         shutil.rmtree(contents.root / name, ignore_errors=True)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(workspace / STAGES, contents.root / STAGES, ignore=ignored)
-    for name in INSIDE_FILES:
-        source, target = TOOL / name, contents.root / TOOL.name / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(source, target, ignore=ignored) if source.is_dir() else shutil.copyfile(
-            source, target
-        )
+    write_tool(contents.root)
 
 
 def rerun(contents: Contents, code: Code, aside: Path) -> Iterator[Agreement]:

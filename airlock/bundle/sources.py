@@ -13,6 +13,7 @@ from typing import Any
 
 from airlock.errors import InputError
 from airlock.inside.digests import md5_path
+from airlock.run.code import INSIDE_FILES, TOOL
 
 
 def resolve(workspace: Path, rev: str) -> tuple[str, str]:
@@ -48,6 +49,18 @@ def write_blobs(workspace: Path, commit: str, paths: Iterable[str], folder: Path
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(done.stdout[end + 1 : place - 1])
+
+
+def write_tool(folder: Path) -> None:
+    """Put all of the installed tool that runs behind the wall below `folder`."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    for name in INSIDE_FILES:
+        source, target = TOOL / name, folder / TOOL.name / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=ignored)
+        else:
+            shutil.copyfile(source, target)
 
 
 class Cache:

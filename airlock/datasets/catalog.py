@@ -228,6 +228,7 @@ def fetch(project: Project, workspace: Path, name: str) -> Fetched:
     from airlock.datasets import conversion, sources
 
     wanted = dataset(name)
+    _bring_schema(workspace, name)
     if present(project, workspace, wanted):
         return Fetched(name, None, wanted.records, wanted.holdout)
     with (
@@ -241,6 +242,16 @@ def fetch(project: Project, workspace: Path, name: str) -> Fetched:
         shutil.rmtree(workspace / RAW_FOLDER / name)
         raise
     return Fetched(name, source, wanted.records, wanted.holdout)
+
+
+def _bring_schema(workspace: Path, name: str) -> None:
+    """A workspace of its own has the schemas of the data sets that it uses."""
+    from airlock.workspaces import layout
+
+    place = workspace / "data/schemas" / f"{name}.yaml"
+    if not place.exists() and (text := layout.schema(name)):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(text)
 
 
 def _add(project: Project, workspace: Path, wanted: Dataset) -> None:

@@ -26,6 +26,7 @@ RECORDS = ("raw", "sealed")
 SOURCES = (
     "airlock",
     "stages",
+    "tool",
     "data/handles",
     "data/schemas",
     "dvc.yaml",

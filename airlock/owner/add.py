@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from airlock.errors import InputError, KeysError
+from airlock.errors import AirlockError, InputError, KeysError
 from airlock.ledger import Ledger, refusals
 from airlock.owner import keys, rows
 from airlock.owner.home import Project
@@ -86,6 +86,7 @@ def add(
         sketch, shares = rows.Sketch(), dict[str, float]()
         if others or not (schema.public or role == "holdout"):
             sketch, shares = rows.compare(table, schema, keyring.row_key(), others)
+        _refuse_elsewhere(project, table, schema, distinct=distinct)
     if cap and role == "records" and not schema.public:
         refusals.check_small("the cap's --delta", cap.delta, handle.n)
     with changing_registry(project) as registry:
@@ -215,6 +216,29 @@ def _refuse_same_rows(handle: Handle, shares: Mapping[str, float]) -> None:
             f"budget; add them with --name {owner}, or say --distinct "
             "if they are other people's and only look alike"
         )
+
+
+def _refuse_elsewhere(project: Project, table: Table, schema: Schema, *, distinct: bool) -> None:
+    """The owner's other projects, each by its own keys: a second workspace would be a second budget too."""
+    for folder in sorted(project.folder.parent.iterdir()):
+        other = Project(folder.name, folder)
+        if other.id == project.id or not keys.exist(other):
+            continue
+        try:
+            registry, keyring = load_registry(other), Keyring.load(other)
+        except AirlockError:  # another project's damage is told there
+            continue
+        private = {name for name, entry in registry.populations.items() if not entry["public"]}
+        found = {registry.fingerprints.get(each) for each in keyring.fingerprints(table.path)} & private
+        if not found and not distinct:
+            _, shares = rows.compare(table, schema, keyring.row_key(), _sketches(other, "", "records"))
+            found = {name for name, share in shares.items() if share >= rows.SHARE}
+        for name in sorted(filter(None, found)):
+            raise InputError(
+                f"these records belong to population '{name}' of the project '{other.id}' already: a second "
+                f"workspace would be a second budget; work there, or give this one its keys and ledger "
+                f"(airlock new --id {other.id})"
+            )
 
 
 def _enter_rows(registry: Registry, name: str, sketch: rows.Sketch) -> None:

@@ -37,6 +37,7 @@ from airlock.run.outs import publish, remove
 from airlock.wall.grants import Held
 from airlock.wall.layers import Layer, choose
 from airlock.wall.sandbox import Outcome
+from airlock.workspaces import lock
 
 if TYPE_CHECKING:
     from airlock.run.dask_broker import DaskCluster
@@ -402,6 +403,8 @@ def open_desk(asked: Request) -> Iterator[Desk]:
         held = {name: _trusted(one) for name, one in found.items()}
         _check_unchanged(asked, held["params.yaml"])
         hashed = {name: paths.hashes(one, compiled=not zones.is_code(name)) for name, one in held.items()}
+        if asked.code == of_workspace(asked.workspace):
+            lock.check(asked.workspace, asked.stage, hashed)
         staging = Path(tempfile.mkdtemp(prefix=prefix, dir=memory if asked.zone == "release" else home))
         scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=memory))
         try:
