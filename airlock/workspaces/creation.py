@@ -35,8 +35,6 @@ def create(target: Path, identity: str | None = None) -> str:
     """
     target = target.absolute()
     name = slug(target)
-    if not NAME.fullmatch(name):
-        raise InputError(f"'{target.name}' is no name for a project: use lower-case letters, digits, - and _")
     if identity is not None and not NAME.fullmatch(identity):
         raise InputError(f"'{identity}' is no id: data/project.json of the other workspace has it")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from airlock.errors import InputError
 from airlock.evidence import zones
-from airlock.inside.digests import COMPILED
+from airlock.inside.digests import BYTECODE_FOLDER
 from airlock.run.code import STAGES, TOOL
 from airlock.workspaces import lock
 
@@ -58,7 +58,7 @@ def followed() -> dict[str, bytes]:
     return files | {
         path.relative_to(source).as_posix(): path.read_bytes()
         for path in sorted((source / STAGES).rglob("*"))
-        if path.is_file() and COMPILED not in path.parts
+        if path.is_file() and BYTECODE_FOLDER not in path.parts
     }
 
 

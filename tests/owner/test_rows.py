@@ -146,3 +146,19 @@ def test_sketch_survives_the_registry_and_merging() -> None:
     first.add(one), second.add(two), both.add(np.concatenate([one, two]))
     first.merge(rows.Sketch.from_json(second.to_json()))
     assert first == both
+
+
+@pytest.mark.parametrize("form", ["the same file", "one row changed", "permuted"])
+def test_known_records_are_refused_in_a_second_workspace(clinic: Clinic, tmp_path: Path, form: str) -> None:
+    """Another project has other keys and another ledger: without this it would be a second budget."""
+    table = people(40)
+    first = write_csv(table, tmp_path / "first.csv")
+    add(clinic.home, clinic.root, first, name="clinic")
+    (tmp_path / "other").mkdir()
+    other = make_clinic(tmp_path / "other", "elsewhere")
+    again = first if form == "the same file" else FORMS[form](table, tmp_path / "again.csv")
+    with pytest.raises(InputError, match="population 'clinic' of the project 'clinic' already"):
+        add(other.home, other.root, again, name="clinic")
+    assert not (other.root / "data/handles").exists()
+    others = write_csv(people(40, seed=5), tmp_path / "others.csv")
+    assert add(other.home, other.root, others, name="clinic").handle.n == 40  # the control

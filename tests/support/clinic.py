@@ -92,10 +92,10 @@ class Clinic:
             return unpack(pa.concat_batches(list(reader)), shape)
 
 
-def make_clinic(folder: Path) -> Clinic:
+def make_clinic(folder: Path, identity: str = "clinic") -> Clinic:
     """An empty workspace below `folder`; AIRLOCK_HOME must point outside of it."""
     (folder / "work/data/schemas").mkdir(parents=True)
-    (folder / "work/data/project.json").write_text('{"id": "clinic", "version": 1}')
+    (folder / "work/data/project.json").write_text(f'{{"id": "{identity}", "version": 1}}')
     made = Clinic(folder / "work", project(folder / "work"))
     made.write_schema()
     return made
