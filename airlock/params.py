@@ -89,7 +89,8 @@ class BoundaryParams(Section):
     """How strictly the kernel confines stages, and the most that one run of a stage may take.
 
     Attributes:
-        memory: GiB of data per process; `auto` is nine tenths of the machine's.
+        memory: GiB of the whole stage (of each process where there are no control groups); `auto` is nine
+            tenths of the machine's.
         processes: processes and threads at once.
         file_size: GiB of one file, and of all outs together.
         output: MiB that are printed or told to the owner's log; what comes after is dropped.

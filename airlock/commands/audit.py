@@ -123,6 +123,12 @@ def _below(answer: Audit) -> list[str]:
     reasons = {release["proven"]["reason"] for row in rows for release in row.releases}
     lines += [f"not private: {reason}" for reason in sorted(reasons - {""})]
     lines += [f"Layers of {names}: {layers}" for layers, names in _shared(rows, _layers).items()]
+    rooted = [row.name for row in rows if row.user == "root"]
+    lines += (
+        [f"Ran as root, without its powers (see `airlock doctor`): {', '.join(rooted)}"] if rooted else []
+    )
+    each = [row.name for row in rows if row.limits == "rlimits"]
+    lines += [f"Limits of each process only (no control group): {', '.join(each)}"] if each else []
     owner = answer.evidence.policy.owner
     signers = _shared(rows, lambda row: f"{row.signer}{' (the owner)' if row.signer == owner else ''}")
     return lines + [f"Signed by {signer}: {names}" for signer, names in signers.items()]

@@ -31,6 +31,8 @@ class AuditRow:
     enforcement: list[str]
     releases: list[Mapping[str, Any]]
     when: str = ""
+    user: str = ""  # as whom its code ran: its own | the runner | root; empty where none was run
+    limits: str = ""  # what held it to its limits
     signer: str = ""  # the key that signed the newest receipt, in hexadecimal
 
 
@@ -102,5 +104,7 @@ def _row(stage: zones.Stage, graph: zones.Graph, matching: list[Receipt]) -> Aud
         enforcement=list(latest["enforcement"]["layers"]) if latest else [],
         releases=releases,
         when=str(latest["when"]) if latest else "",
+        user=str(latest["enforcement"].get("user", "")) if latest else "",
+        limits=str(latest["enforcement"].get("limits", "")) if latest else "",
         signer=str(latest["key"]) if latest else "",
     )

@@ -5,6 +5,7 @@ Nothing in it depends on a record's value; times are rounded to the minute.
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from airlock.wall.layers import LEFT_OPEN, MINIMUM, Layer
 
 if TYPE_CHECKING:
     from airlock.run.stage import Made, Request
+    from airlock.wall.sandbox import Outcome
 
 
 def describe(made: Made) -> dict[str, Any]:
@@ -46,6 +48,7 @@ def describe(made: Made) -> dict[str, Any]:
             "asked": run.boundary.enforcement,
             "layers": sorted(run.layers),
             "left_open": {str(layer): LEFT_OPEN[layer] for layer in sorted(set(Layer) - run.layers)},
+            **_held_by(made.outcome),
         },
         "passes": 1
         if run.zone == "sensitive"
@@ -54,6 +57,14 @@ def describe(made: Made) -> dict[str, Any]:
         "connection": made.connection.address if made.connection else None,
         "ledger": made.ledger.receipt() if made.ledger else None,
     }
+
+
+def _held_by(outcome: Outcome | None) -> dict[str, str]:
+    """As whom it ran, and what held it to its limits; nothing where no code was run."""
+    if outcome is None:
+        return {}
+    whose = "root" if outcome.user == 0 else "the runner" if outcome.user == os.geteuid() else "its own"
+    return {"user": whose, "limits": outcome.limits}
 
 
 def could_read(labels: frozenset[str], layers: frozenset[Layer]) -> dict[str, bool]:

@@ -39,7 +39,9 @@ Listener = Callable[[Mapping[str, Any]], None]
 
 @dataclass(frozen=True)
 class Visit:
-    """Everything that one confined run is given. `paths` are as the stage sees them."""
+    """Everything that one confined run is given. `paths` are as the stage sees them; with `insist` it is
+    refused rather than run as root.
+    """
 
     stage: str
     zone: str
@@ -57,6 +59,7 @@ class Visit:
     keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     connection: connection.Exchange | None = None
     function: str = "main"
+    insist: bool = False
 
     def request(self) -> bytes:
         """What goes through the pipe: the only way in for keys, and never written down."""
@@ -144,6 +147,7 @@ def confine(
             watch=visit.watch,
             guarded=visit.guarded,
             limits=visit.limits.for_kernel(),
+            insist=visit.insist,
             timeout=visit.limits.time,
         )
     finally:
@@ -200,6 +204,11 @@ def _output(visit: Visit, project: Project) -> Callable[[bytes], object]:
 def _failure(
     visit: Visit, outcome: sandbox.Outcome, endings: list[Mapping[str, Any]], project: Project
 ) -> StageFailed:
+    if outcome.out_of_memory:
+        return StageFailed(
+            f"stage '{visit.stage}' was ended: it took more memory than boundary.memory allows; allow more in "
+            "params.yaml, or give it less work"
+        )
     ending = endings[0] if endings else {"kind": "killed"}
     if ending["kind"] == "error":
         failure = StageFailed(f"{visit.stage}: {ending['message']} [{ending['class']}]")

@@ -19,7 +19,7 @@ class Limits:
     """Bytes, processes and seconds.
 
     Attributes:
-        memory: bytes of data per process.
+        memory: bytes, of the whole stage where there are control groups, of data per process elsewhere.
         processes: processes and threads at once.
         file_size: bytes of one file, and of all outs together.
         output: bytes that a stage prints or tells.

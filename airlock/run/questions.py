@@ -75,6 +75,7 @@ def ask(
             scratch=scratch,
             limits=limits.of(params.boundary),
             facts=question,
+            insist=params.boundary.enforcement == "strict",
         )
         confine(
             visit,

@@ -332,6 +332,7 @@ def confined(
             facts=facts or {},
             keys=keys or {},
             connection=connection,
+            insist=asked.boundary.enforcement == "strict",
         )
         outcome = confine(
             visit,

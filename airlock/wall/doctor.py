@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from airlock.wall import landlock
+from airlock.wall import cgroups, landlock
 from airlock.wall.grants import Grants, unlisted_records
 from airlock.wall.layers import ALL, LEFT_OPEN, MEANING, MINIMUM, Layer, probe
 from airlock.wall.recorder import record
@@ -19,6 +19,7 @@ from airlock.wall.sandbox import trial
 
 _PACKAGES = ("airlock-pipeline", "dvc", "torch", "pyarrow", "numpy")
 _SHARED_MEMORY = Path("/dev/shm")
+USER = "user"
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,9 @@ class Examination:
     @property
     def enforcement(self) -> str:
         """The strictest `boundary.enforcement` that this machine can hold."""
-        return "strict" if self.offered == ALL else "auto" if self.offered >= MINIMUM else "advisory"
+        if self.offered == ALL and all(one.good for one in self.surroundings if one.name == USER):
+            return "strict"
+        return "auto" if self.offered >= MINIMUM else "advisory"
 
 
 def examine() -> Examination:
@@ -92,25 +95,33 @@ def _recorder(offered: frozenset[Layer]) -> MachineFact:
 def _identity(offered: frozenset[Layer]) -> MachineFact:
     """Whether stages get a user number of their own, tried with a stage that tells its own."""
     if os.geteuid() != 0:
-        return MachineFact("user", True, "stages run as this user, without any power to change it")
+        return MachineFact(USER, True, "stages run as this user, without any power to change it")
     if not offered >= {Layer.ROOT, Layer.CAPABILITIES}:
         return MachineFact(
-            "user", False, "stages run as root", "run Airlock as an ordinary user, or get a new root"
+            USER, False, "stages run as root", "run Airlock as an ordinary user, or get a new root"
         )
     user = trial().user
     if user == 0:
         remedy = "use a file system with mapped mounts (ext4, XFS, Btrfs, tmpfs), or an ordinary user"
-        return MachineFact("user", False, "stages run as root, without its powers", remedy)
-    return MachineFact("user", True, f"stages run as users of their own that own nothing (now: {user})")
+        answer = "stages run as root, without its powers; receipts say so, and `strict` refuses"
+        return MachineFact(USER, False, answer, remedy)
+    return MachineFact(USER, True, f"stages run as users of their own that own nothing (now: {user})")
 
 
 def _limits() -> MachineFact:
+    """Tried: a control group is made, and a process moves in."""
     pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    version, _ = cgroups.offered()
+    whole = version != cgroups.NONE
+    by = f"of the whole stage ({version})" if whole else "of each process only (rlimits)"
     answer = (
-        "by the kernel for each process (rlimits), by the runner for output and time; memory here: "
-        f"{pages:.1f} GiB"
+        f"memory and processes {by}, file size of each process, output and time by the runner; memory here: "
+        f"{pages:.1f} GiB; set them in params.yaml, boundary"
     )
-    return MachineFact("limits", True, f"{answer}; set them in params.yaml, boundary")
+    remedy = (
+        "" if whole else "run under systemd (`systemd-run --user --scope ...`) with cgroup v2, or as root"
+    )
+    return MachineFact("limits", whole, answer, remedy)
 
 
 def _memory() -> MachineFact:

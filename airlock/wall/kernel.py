@@ -52,6 +52,10 @@ NUMBERS: dict[str, dict[str, int]] = {
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_GET_SECCOMP, PR_SET_DUMPABLE = 1, 38, 21, 4
 PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_CAP_AMBIENT, PR_SET_CHILD_SUBREAPER = 24, 28, 47, 36
 
+# What a process may read about itself. Kept here because both sides need it: who writes the rules, and who
+# sees to it that they stay true.
+OWN_PROC = ("auxv", "cgroup", "cmdline", "comm", "environ", "limits", "maps", "stat", "statm", "status")
+
 AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x1000, 0x8000
 _NO_MAGIC_LINKS, _NO_LINKS, _BENEATH = 0x02, 0x04, 0x08
 _EPERM, _EINVAL, _ENOSYS, _ELOOP = 1, 22, 38, 40

@@ -37,7 +37,7 @@ class LaunchLimits(TypedDict):
     """Most that a stage may take; 0 is no limit.
 
     Attributes:
-        memory: bytes of data per process.
+        memory: bytes, of the whole stage where there are control groups; of data per process elsewhere.
         processes: processes and threads at once.
         file_size: bytes of one file.
     """
@@ -57,8 +57,10 @@ class LaunchPlan(TypedDict):
         descriptors: what to hand over, the program's number to the launcher's.
         environment: all of it.
         filter: the seccomp program; empty for none.
+        groups: descriptors of control groups to become a member of.
         hidden: folders inside to cover with an empty one.
         identity: user and group number for the stage; 0 to keep the runner's.
+        insist: whether not to start where that number cannot be had.
         layers: names of the layers to raise.
         limits: see there.
         links: symbolic links to make inside, with their targets.
@@ -77,8 +79,10 @@ class LaunchPlan(TypedDict):
     descriptors: dict[int, int]
     environment: dict[str, str]
     filter: bytes
+    groups: list[int]
     hidden: list[str]
     identity: int
+    insist: bool
     layers: list[str]
     limits: LaunchLimits
     links: list[tuple[str, str]]
@@ -99,8 +103,10 @@ EMPTY_PLAN = LaunchPlan(
     descriptors={},
     environment={},
     filter=b"",
+    groups=[],
     hidden=[],
     identity=0,
+    insist=False,
     layers=[],
     limits=NO_LIMITS,
     links=[],

@@ -34,6 +34,7 @@ _CLOSE_ON_EXEC = 4
 _LAST_DESCRIPTOR = 0xFFFFFFFF
 _SETUP_FAILED = 71
 HOLE, STARTED = "hole: ", b"started as "
+NO_IDENTITY = "its files cannot be shown to a user of its own, and it would run as root"
 
 
 def main() -> int:
@@ -43,6 +44,8 @@ def main() -> int:
     try:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         _no_core_dumps()
+        for group in plan["groups"]:
+            os.write(group, b"0")
         os.umask(0o077)
         maps = namespaces.owner_maps(plan)
         if "namespaces" in plan["layers"]:
@@ -52,7 +55,7 @@ def main() -> int:
             _inside(plan, maps)
     except Exception as error:
         _fail(plan, error)
-    return _guard(child)
+    return _guard(child, plan)
 
 
 def _receive() -> LaunchPlan:
@@ -83,9 +86,12 @@ def _no_core_dumps() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (limit, limit))
 
 
-def _guard(child: int) -> int:
+def _guard(child: int, plan: LaunchPlan) -> int:
     """Outside the sandbox: wait for the end of the stage or of the runner, then leave no process behind."""
-    kernel.syscall("close_range", 3, _LAST_DESCRIPTOR, 0)
+    if "namespaces" in plan["layers"]:
+        kernel.syscall("close_range", 3, _LAST_DESCRIPTOR, 0)
+    else:
+        _pin(child)
     poll = select.poll()
     ended = os.pidfd_open(child)
     poll.register(ended, select.POLLIN)
@@ -133,23 +139,49 @@ def _inside(plan: LaunchPlan, maps: dict[tuple[int, int], int]) -> NoReturn:
         identity = 0
         if "root" in plan["layers"]:
             identity = namespaces.new_root(plan, maps)
+            if plan["insist"] and identity != plan["identity"]:
+                raise OSError(0, NO_IDENTITY)
         elif "namespaces" in plan["layers"]:
             namespaces.hide_host(plan)
         os.chdir(plan["cwd"])
         _limit(plan["limits"])
+        if "namespaces" in plan["layers"]:
+            go, ready = os.pipe()
+            # The plan is in this memory, with paths of the machine: not to be read by the stage.
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+            stage = os.fork()
+            if stage:
+                _accompany(plan, identity, stage, ready)
+            os.close(ready)
+            if not os.read(go, 1):
+                os._exit(_SETUP_FAILED)
         _restrict(plan, identity)
         # A change of credentials clears it.
         kernel.prctl(kernel.PR_SET_PDEATHSIG, _SIGKILL)
-        # The plan is in this memory, with paths of the machine: not to be read by the stage.
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-        if "namespaces" in plan["layers"]:
-            stage = os.fork()
-            if stage:
-                kernel.syscall("close_range", 3, _LAST_DESCRIPTOR, 0)
-                _reap(stage)
         _start(plan)
     except Exception as error:
         _fail(plan, error)
+
+
+def _accompany(plan: LaunchPlan, identity: int, stage: int, ready: int) -> NoReturn:
+    """As the first process of the namespace, confined like the stage: let it start, then reap to the end."""
+    _restrict(plan, identity)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, _SIGKILL)
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    os.dup2(ready, 0)
+    _pin(stage)
+    os.write(0, b".")
+    _reap(stage)
+
+
+def _pin(process: int) -> None:
+    """Keep a process's entries in /proc open, and nothing else: a rule of Landlock is about an entry in
+    memory, which the kernel may otherwise forget, and make another one.
+    """
+    kernel.syscall("close_range", 3, _LAST_DESCRIPTOR, 0)
+    for name in kernel.OWN_PROC:
+        os.open(f"/proc/{process}/{name}", os.O_PATH)
 
 
 def _limit(limits: LaunchLimits) -> None:
@@ -216,6 +248,8 @@ def _try_walls(plan: LaunchPlan) -> None:
         raise OSError(0, HOLE + "the canary could be read")
     if "root" in layers and "landlock" in layers and _can_open(namespaces.WITNESS):
         raise OSError(0, HOLE + "Landlock is not in force")
+    if "landlock" in layers and any(_can_open(f"/proc/{one}/mountinfo") for one in ("self", 1)):
+        raise OSError(0, HOLE + "the machine's folders can be seen in /proc")
     if "capabilities" in layers and capabilities.held():
         raise OSError(0, HOLE + "capabilities are still held")
     if "seccomp" in layers and not _refuses_unshare():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from airlock.errors import BoundaryError
-from airlock.wall import landlock, seccomp
+from airlock.wall import kernel, landlock, seccomp
 from airlock.wall.grants import Grants, Held, cover
 from airlock.wall.launch_plan import NOWHERE, Mount, Rule
 from airlock.wall.layers import Layer
@@ -23,16 +23,21 @@ _DEVICES = {
     "/dev/urandom": landlock.READ_FILE,
 }
 _DEVICES["/dev/random"] = landlock.READ_FILE
-# Without a pid namespace the machine's /proc tells about all its processes: only these, and the stage's own
-# folder.
+# All that may be read in /proc: of the machine these, of processes what `kernel.OWN_PROC` has, and only of
+# the stage's own. Never a list of mounts, which names the folders of the machine that they are from.
 _PROC = (
     "/proc/cpuinfo",
+    "/proc/filesystems",
+    "/proc/loadavg",
     "/proc/meminfo",
     "/proc/stat",
-    "/proc/filesystems",
+    "/proc/sys/kernel/cap_last_cap",
+    "/proc/sys/kernel/osrelease",
     "/proc/sys/vm/overcommit_memory",
+    "/proc/uptime",
+    "/proc/version",
 )
-_NVIDIA = ("/proc/driver/nvidia", "/proc/driver/nvidia-uvm")
+_NVIDIA = ("/proc/devices", "/proc/driver/nvidia", "/proc/driver/nvidia-uvm", "/proc/modules")
 _MOST_LINKS = 40
 
 
@@ -195,13 +200,19 @@ def _parents(name: str) -> list[str]:
 
 def _places(grants: Grants, layers: frozenset[Layer], hidden: Sequence[str], cwd: Path) -> list[Rule]:
     """Rules that depend on whose /proc, /dev/shm and root the stage sees."""
-    cuda_names_threads = landlock.WRITE_FILE | landlock.TRUNCATE if len(grants.devices) > len(_DEVICES) else 0
-    if Layer.NAMESPACES in layers:
-        rules = [("/proc", landlock.READ | cuda_names_threads, NOWHERE)]
-    else:
-        rules = [(path, landlock.READ_FILE, NOWHERE) for path in _PROC if os.path.exists(path)]
-        rules += [(path, landlock.READ, NOWHERE) for path in _NVIDIA if os.path.isdir(path)]
-        rules.append(("/proc/self", landlock.READ | cuda_names_threads, NOWHERE))
+    rules = [(path, landlock.READ_FILE, NOWHERE) for path in _PROC if os.path.exists(path)]
+    rules += [(f"/proc/self/{name}", landlock.READ_FILE, NOWHERE) for name in kernel.OWN_PROC]
+    if len(grants.devices) > len(_DEVICES):
+        rules += [
+            (path, landlock.READ if os.path.isdir(path) else landlock.READ_FILE, NOWHERE)
+            for path in _NVIDIA
+            if os.path.exists(path)
+        ]
+        # CUDA names its threads.
+        rules.append(("/proc/self/task", landlock.WRITE_FILE | landlock.TRUNCATE, NOWHERE))
+        rules.append(("/proc/self/comm", landlock.on_file(landlock.WRITE_FILE | landlock.TRUNCATE), NOWHERE))
+    # Names of processes and of what they have open; without a pid namespace only the stage's own.
+    rules.append(("/proc" if Layer.NAMESPACES in layers else "/proc/self", landlock.READ_DIR, NOWHERE))
     if Layer.ROOT in layers:
         # The root holds only grants.
         return [*rules, (SHARED_MEMORY, landlock.WRITE, NOWHERE), ("/", landlock.READ_DIR, NOWHERE)]

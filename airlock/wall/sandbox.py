@@ -13,13 +13,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
 from airlock.errors import BoundaryError, StageFailed
-from airlock.wall import kernel
+from airlock.wall import cgroups, kernel
 from airlock.wall.grants import Grants, Held, python_grants
 from airlock.wall.launch_plan import EMPTY_PLAN, NO_LIMITS, NOWHERE, LaunchLimits, LaunchPlan, Mount
 from airlock.wall.launcher import HOLE, STARTED
@@ -50,6 +50,8 @@ class Outcome:
         reads: which watched paths were opened; None is unknown.
         recorder: what watched, or why nothing did.
         user: the user number that the program ran as.
+        limits: what held it to its limits: `cgroup v2` or `cgroup v1` as a whole, `rlimits` each process.
+        out_of_memory: whether the kernel ended it because the whole took more than it may.
     """
 
     returncode: int
@@ -57,6 +59,8 @@ class Outcome:
     reads: tuple[str, ...] | None
     recorder: str
     user: int
+    limits: str = cgroups.NONE
+    out_of_memory: bool = False
 
 
 def run(
@@ -72,6 +76,7 @@ def run(
     watch: Sequence[Path] = (),
     guarded: Sequence[Path] = (),
     limits: LaunchLimits = NO_LIMITS,
+    insist: bool = False,
     timeout: float | None = None,
     on_start: Callable[[int], None] | None = None,
 ) -> Outcome:
@@ -90,6 +95,7 @@ def run(
         guarded: those of which only opens by the program count, because others open them all the time (keys,
             ledger).
         limits: on memory, processes and files.
+        insist: refuse rather than run as root, where root cannot give it a user of its own.
         timeout: seconds until it is ended by force.
         on_start: called with the process id of the launcher once the program runs behind the wall.
 
@@ -102,26 +108,39 @@ def run(
     _check_canary(grants, layers)
     recorder = record(watch, grants, layers, guarded)
     report, launchers_end = os.pipe()
-    try:
+    with ExitStack() as stack:
+        stack.callback(recorder.close)
+        stack.callback(os.close, report)
+        ours = stack.enter_context(ExitStack())
+        ours.callback(os.close, launchers_end)
+        group, members = _group(limits, stack)
         held = (one.descriptor for one in (*grants.held, *grants.held_write))
         given = (launchers_end, *pass_fds.values(), *((recorder.descriptor,) if recorder.marks else ()))
-        process = _launch((*given, *held), stdout, stderr)
+        process = _launch((*given, *held, *members), stdout, stderr)
         try:
             # While the launcher's Python starts, the plan is drawn.
             plan = _plan(argv, grants, layers, recorder, limits, scratch=scratch.resolve(), cwd=cwd.resolve())
             plan["report"], plan["descriptors"] = launchers_end, dict(pass_fds)
+            plan["groups"], plan["insist"] = members, insist
             _send(process, plan)
-            os.close(launchers_end)
-            launchers_end = -1
+            ours.close()
             returncode, user = _watch(process, report, recorder, timeout, on_start)
         finally:
             _end(process)
-        return Outcome(returncode, layers, recorder.reads(), recorder.name, user)
-    finally:
-        recorder.close()
-        os.close(report)
-        if launchers_end >= 0:
-            os.close(launchers_end)
+        version, full = (group.version, group.ran_out_of_memory) if group else (cgroups.NONE, False)
+        return Outcome(returncode, layers, recorder.reads(), recorder.name, user, version, full)
+
+
+def _group(limits: LaunchLimits, stack: ExitStack) -> tuple[cgroups.Group | None, list[int]]:
+    """A control group for the launcher and all below it, and how to become a member; none without limits."""
+    group = cgroups.make(limits) if limits["memory"] or limits["processes"] else None
+    if group is None:
+        return None, []
+    stack.callback(group.remove)
+    members = group.open_members()
+    for descriptor in members:
+        stack.callback(os.close, descriptor)
+    return group, members
 
 
 def trial() -> Outcome:

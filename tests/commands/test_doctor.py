@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from airlock.wall import layers
-from airlock.wall.doctor import Examination, MachineFact
+from airlock.wall.doctor import USER, Examination, MachineFact
 
 DOCTOR = (
     "import typer; from airlock.commands.doctor import command; app = typer.Typer(); "
@@ -29,6 +29,8 @@ def test_answers_a_program_and_agrees_with_the_probe() -> None:
     assert done.returncode == (0 if offered >= layers.MINIMUM else 1)
     assert {finding["name"] for finding in answer["surroundings"]} >= {
         "recorder",
+        "user",
+        "limits",
         "temporary files",
         "swap",
         "core dumps",
@@ -43,11 +45,14 @@ def test_shows_a_person_every_layer() -> None:
     assert "boundary.enforcement" in shown
 
 
-def examination(missing: frozenset[layers.Layer]) -> Examination:
-    return Examination(tuple(MachineFact(layer, layer not in missing, "") for layer in layers.Layer), (), {})
+def examination(missing: frozenset[layers.Layer], *around: MachineFact) -> Examination:
+    return Examination(
+        tuple(MachineFact(layer, layer not in missing, "") for layer in layers.Layer), around, {}
+    )
 
 
 def test_names_the_strictest_enforcement_that_holds() -> None:
     assert examination(frozenset()).enforcement == "strict"
+    assert examination(frozenset(), MachineFact(USER, False, "root")).enforcement == "auto"
     assert examination(frozenset({layers.Layer.ROOT})).enforcement == "auto"
     assert examination(frozenset({layers.Layer.SECCOMP})).enforcement == "advisory"

@@ -135,10 +135,16 @@ def test_a_stage_does_not_choose_how_the_command_ends(finished: Workspace, end: 
 
 
 def test_the_names_of_the_machine_stay_outside(finished: Workspace) -> None:
-    """Neither its paths nor its environment tell a stage where AIRLOCK_HOME is (mountinfo does:
-    docs/threat-model.md).
-    """
-    done = add_spy(finished, "import os; print(dict(os.environ), room.paths, os.getcwd())")
+    """Neither its paths nor its environment nor /proc tell a stage where AIRLOCK_HOME is."""
+    code = """import os
+    print(dict(os.environ), room.paths, os.getcwd())
+    for name in ("mountinfo", "mounts", "mountstats"):
+        try:
+            print(open(f"/proc/self/{name}").read())
+        except PermissionError:
+            print("not", name)"""
+    done = add_spy(finished, code)
+    assert "not mountinfo" in done.stderr
     assert done.returncode == 0 and "checkpoint" in done.stderr
     assert str(finished.home / "airlock") not in done.stderr
 

@@ -5,14 +5,16 @@ nothing.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from airlock.errors import BoundaryError
 from airlock.run import paths
-from airlock.wall import layers
+from airlock.wall import kernel, layers
 from airlock.wall.launch_plan import LaunchLimits
 from tests.support.small_workspace import Cell, cell
 
@@ -34,7 +36,9 @@ def room() -> Iterator[Cell]:
         yield made
 
 
-def run_held(room: Cell, code: str, wanted: frozenset[layers.Layer] = layers.ALL) -> int:
+def run_held(
+    room: Cell, code: str, wanted: frozenset[layers.Layer] = layers.ALL, *, insist: bool = False
+) -> int:
     """With dep and staging opened beforehand, as the runner does; the user number it ran as."""
     with (
         paths.hold(room.base, ["data/released/table"]) as held,
@@ -44,7 +48,7 @@ def run_held(room: Cell, code: str, wanted: frozenset[layers.Layer] = layers.ALL
         given = replace(
             grants, read=grants.read[:-1], write=(), held=tuple(held.values()), held_write=(staging,)
         )
-        outcome = room.run(code, wanted, grants=given)
+        outcome = room.run(code, wanted, grants=given, insist=insist)
     assert outcome.returncode == 0, room.output
     return outcome.user
 
@@ -74,6 +78,36 @@ def test_two_runs_at_once_are_two_users(room: Cell) -> None:
     assert ours != theirs
 
 
+@pytest.fixture
+def unmapped(room: Cell) -> Iterator[Path]:
+    """Staging on a file system that cannot show its files as another user's."""
+    try:
+        kernel.mount("none", str(room.staging), "ramfs", 0, "mode=700")
+    except OSError:
+        pytest.skip("no ramfs can be mounted here")
+    yield room.staging
+    kernel.detach(str(room.staging))
+
+
+@needs_all
+@as_root
+def test_a_stage_that_would_stay_root_is_told_of_and_refused_where_all_is_insisted_on(
+    room: Cell, unmapped: Path
+) -> None:
+    assert run_held(room, "open('/outs/x', 'w').write('made')") == 0
+    assert (unmapped / "x").read_text() == "made"
+    with pytest.raises(BoundaryError, match="user of its own"):
+        run_held(room, "open('/outs/y', 'w').write('made')", insist=True)
+    assert not (unmapped / "y").exists()
+
+
+@needs_all
+@as_root
+def test_where_files_can_be_shown_to_it_nothing_is_refused(room: Cell) -> None:
+    """The control."""
+    assert run_held(room, "pass", insist=True) > 1 << 30
+
+
 @pytest.mark.skipif(not OFFERED >= layers.MINIMUM, reason="no Landlock here: airlock doctor")
 def test_without_a_new_root_it_stays_the_runners_user(room: Cell) -> None:
     """The control, and what `airlock doctor` says about such machines."""
@@ -87,17 +121,15 @@ def test_without_a_new_root_it_stays_the_runners_user(room: Cell) -> None:
 @needs_all
 def test_the_first_process_does_not_tell_where_things_are(room: Cell) -> None:
     code = """
-import os, subprocess, sys
+import os
 for name in ("mem", "maps", "environ", "fd", "cwd", "root", "auxv"):
     path = f"/proc/1/{name}"
     try:
         print("got in", os.listdir(path) if name == "fd" else os.readlink(path) if name in ("cwd", "root") else open(path, "rb").read(1))
     except OSError as error:
         print(type(error).__name__)
-child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE)
-open(f"/proc/{child.pid}/mem", "rb").close()
-print("a process of its own it can read", flush=True)
-child.kill()
+open("/proc/self/maps", "rb").read(1)
+print("about itself it can read", flush=True)
 """  # noqa: E501
     room.run(code)
     assert "got in" not in room.output and "it can read\n" in room.output, room.output
@@ -137,3 +169,56 @@ def test_a_raw_file_in_a_folder_of_the_system_is_seen() -> None:
 
     assert granted_to_all(Path("/usr/lib/records.csv")) and granted_to_all(Path(os.__file__).parent / "x.csv")
     assert granted_to_all(Path("/home/records.csv")) is None
+
+
+SEARCH = """
+import os, stat, sys
+found, tried, read = set(), 0, 0
+def look(path):
+    global tried, read
+    for name in sorted(os.listdir(path)):
+        place = f"{path}/{name}"
+        try:
+            status = os.lstat(place)
+            if stat.S_ISDIR(status.st_mode) and name not in ("fd", "task", "map_files"):
+                look(place)
+            elif stat.S_ISLNK(status.st_mode):
+                found.update(word for word in words if word in os.readlink(place))
+            elif stat.S_ISREG(status.st_mode):
+                tried += 1
+                with open(place, "rb", buffering=0) as file:
+                    os.set_blocking(file.fileno(), False)
+                    text = file.read(1 << 20) or b""
+                read += 1
+                found.update(word for word in words if word.encode() in text)
+        except OSError:
+            pass
+words = [word[::-1] for word in sys.argv[1:]]
+look("/proc")
+print(sorted(found), tried > 100, read > 5)
+"""
+
+
+@needs_all
+def test_no_file_of_proc_names_a_folder_of_the_machine(room: Cell) -> None:
+    """Staging, checkpoints and raw files come from folders whose names are the machine's business."""
+    elsewhere = room.base / "airlock-home"
+    elsewhere.mkdir()
+    words = ["airlock-home"[::-1]]  # or its own command line would name it
+
+    def run(wanted: frozenset[layers.Layer]) -> str:
+        with (
+            paths.hold(room.base, ["data/released/table"]) as held,
+            paths.hold_folder(elsewhere, "/outs") as staging,
+        ):
+            grants = room.grants()
+            given = replace(
+                grants, read=grants.read[:-1], write=(), held=tuple(held.values()), held_write=(staging,)
+            )
+            argv = [sys.executable, "-I", "-S", "-c", SEARCH, *words]
+            assert room.run("", wanted, grants=given, argv=argv).returncode == 0, room.output
+        return room.output.strip()
+
+    assert run(layers.ALL) == "[] True True"
+    bare = layers.ALL - {layers.Layer.LANDLOCK}
+    assert run(bare) == "['airlock-home'] True True", "the control: without Landlock, mountinfo tells it"
