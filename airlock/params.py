@@ -64,7 +64,9 @@ class ReleaseParams(Section):
 
 
 class TrainParams(Section):
-    """Data-free training. Nothing here costs budget."""
+    """Data-free training. Nothing here costs budget. `target`: another column than the label, from a release
+    of `inputs`.
+    """
 
     method: Literal["closed-form", "sgd"] = "closed-form"
     ridge: Literal["auto"] | Annotated[float, Field(gt=0)] = "auto"
@@ -75,6 +77,7 @@ class TrainParams(Section):
     hidden: int = Field(64, ge=1)
     seed: int = Field(0, ge=0)
     device: str = "auto"
+    target: str | None = None
 
 
 class EvaluateParams(Section):

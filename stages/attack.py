@@ -121,7 +121,7 @@ def _proven(plans: Sequence[Plan], delta: float, near: Any) -> tuple[float, Any]
 
 def _given(params: Params, schema_path: Path, file: Path) -> tuple[Facts, Pair]:
     """Records of a file that follows the data set's schema; the last one is the one in question."""
-    from airlock.records.encoding import encode, encoded_shape
+    from airlock.records.encoding import described_columns, encode, encoded_shape
     from airlock.records.tables import open_table
 
     schema = load_schema(schema_path)
@@ -140,6 +140,8 @@ def _given(params: Params, schema_path: Path, file: Path) -> tuple[Facts, Pair]:
         "",
         "",
         features=schema.features,
+        columns=described_columns(schema) if schema.columns else None,
+        label=schema.label.column,
     )
     present = EncodedRecords(x, y.astype(np.int32))
     absent = present.with_record(len(y) - 1, x[-1], -1)

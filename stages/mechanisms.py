@@ -182,6 +182,7 @@ def _paper(paper: str, release: str, train: str | None = None) -> Halves:
 MECHANISMS = {
     "coefficients": _own("coefficients"),
     "coefficients-iterated": _own("iterated"),
+    "inputs": _own("inputs"),
     "adlm": _paper("adlm", "adlm"),
     "ilm": _paper("adlm", "ilm", "adlm"),
     "dp-sgd": _paper("dp_sgd", "dp_sgd"),

@@ -33,6 +33,7 @@ SMALL: dict[str, Any] = {
     "patch-moments": {"layers": [2]},
     **dict.fromkeys(("dp-sgd", "ellipsoid-noise", "optimized-noise", "dp-mac"), FEW),
 }
+NEWER = {"inputs"}
 MODELS = sorted(path.name for path in (BEFORE / "models").iterdir())
 
 
@@ -49,7 +50,7 @@ def test_a_release_id_is_what_it_was(case: str) -> None:
 
 
 def test_every_mechanism_has_an_old_id() -> None:
-    assert {case.split()[0] for case in IDS} == set(MECHANISMS)
+    assert {case.split()[0] for case in IDS} == set(MECHANISMS) - NEWER
 
 
 @pytest.mark.parametrize("name", MODELS)

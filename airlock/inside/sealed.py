@@ -252,7 +252,8 @@ def facts_of(meta: Mapping[str, Any]) -> Facts:
         SealError: the document is of another version or was cut.
     """
     names = {field.name for field in fields(Facts)}
-    meta = {"friends": None, **meta}  # sealed before there were slots for friends
+    # Sealed before there were slots for friends, and before columns were described.
+    meta = {"friends": None, "columns": None, "label": "label", **meta}
     if meta.get("version") != VERSION or not names <= meta.keys():
         raise SealError(f"{META} is not of this version: run `dvc repro --force ingest`")
     values = {name: meta[name] for name in names}

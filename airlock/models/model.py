@@ -51,6 +51,21 @@ class Model:
     def map(self) -> FeatureMap:
         return feature_map(self.features, self.kind, self.shape)
 
+    @property
+    def record_shape(self) -> tuple[int, ...]:
+        """Shape of a record as it is sealed; not its own for a model of another target than the label."""
+        return self.shape
+
+    def judged(
+        self, records: NDArray[Any], labels: NDArray[np.int32]
+    ) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        """Sealed records as the model takes them, and the right answers."""
+        return records, labels
+
+    def expected(self, records: NDArray[Any]) -> NDArray[np.float64] | None:
+        """The expected value of a target that is a number; None of a class."""
+        return None
+
     def scorer(self) -> Scorer:
         """What gives a batch its scores, made ready once."""
         transform = self.map
@@ -128,6 +143,10 @@ def model_of(document: Mapping[str, Any], tensors: Tensors) -> Model:
         from airlock.models.papers.patches import learned_model
 
         return learned_model(document, tensors)
+    if "bins" in document:
+        from airlock.models.binned import binned_model
+
+        return binned_model(document, tensors)
     if "window" in document:
         from airlock.models.papers.behaviour import behaviour_model
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,8 @@ class Facts:
         features: feature map named in the schema, if any.
         friends: where records have slots for other users' influence: how many `slots` a record has (its last
             columns), and in how many slots of others (`appearances`) one user is found at most.
+        columns: of a table, what the schema says of each (airlock/models/bins.py); None where nobody said.
+        label: name of the label's column, beside `columns`.
     """
 
     population: str
@@ -45,6 +47,8 @@ class Facts:
     per_user: int | None = None
     features: str | None = None
     friends: Mapping[str, int] | None = None
+    columns: Sequence[Mapping[str, Any]] | None = None
+    label: str = "label"
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Facts:

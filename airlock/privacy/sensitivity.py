@@ -9,6 +9,7 @@ computed exactly and roots rounded up, so each answer is a bound in floats too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Literal
 
@@ -78,6 +79,64 @@ def bounded_cross(norm: int, other_norm: int, *, neighbours: Neighbours = "zero-
     """
     square = Fraction(norm) ** 2 * Fraction(other_norm) ** 2
     return _pick(neighbours, square, 4 * square)
+
+
+def histograms(columns: int, *, neighbours: Neighbours = "zero-out") -> float:
+    """Of the counts in the bins of so many columns, each of which has a record in exactly one bin.
+
+    zero-out: a one in every column. replace-one: at most two ones a column that differ.
+    """
+    return _pick(neighbours, Fraction(columns), Fraction(2 * columns))
+
+
+def marginals(
+    sizes: Sequence[int],
+    *,
+    grid: int,
+    single: float,
+    label: float,
+    pair: float,
+    neighbours: Neighbours = "zero-out",
+) -> float:
+    """Of all tables of one and of two columns, in the coordinates of airlock/models/marginals.py: bins of
+    each column, the label last; weights of the tables of one column, of the label with another, of others.
+
+    b = 1 - 1/B is the squared length of e - 1/B. zero-out: every record has the same length, and its square
+    is 1 + single^2 sum b + sum w^2 b b'. replace-one, where x tells in which columns two records differ:
+    half of the squared distance is sum single^2 x + sum w^2 (x b' + x' b - x x'), which for a given x of the
+    label and a given number of other columns that differ is a sum over columns: the largest are taken
+    (docs/proofs/inputs.md#sensitivity). A column of fewer bins than are said here does not move more.
+    """
+    area = Fraction(grid) ** 2
+    weights = [Fraction(weight) ** 2 for weight in (single, label, pair)]
+    spread = [1 - Fraction(1, size) for size in sizes]
+    zero_out = 1 + weights[0] * sum(spread)
+    *others, last = spread
+    inner = sum(others)
+    zero_out += weights[1] * last * inner
+    zero_out += weights[2] * (inner * inner - sum(one * one for one in others)) / 2
+    if neighbours == "zero-out":
+        return root_above(area * zero_out)
+    return root_above(area * max(zero_out, 2 * _farthest(others, last, *weights)))
+
+
+def _farthest(
+    others: Sequence[Fraction], last: Fraction, single: Fraction, label: Fraction, pair: Fraction
+) -> Fraction:
+    """Half of the largest squared distance of two records' tables."""
+    inner, best = sum(others, Fraction(0)), Fraction(0)
+    for label_differs in (False, True) if last > 0 else (False,):
+        gain = single + label * inner if label_differs else Fraction(0)
+        best = max(best, gain)
+        # A column with one bin cannot differ.
+        steps = sorted(
+            (single + pair * (inner - one) + label * (last - label_differs) for one in others if one > 0),
+            reverse=True,
+        )
+        for before, step in enumerate(steps):
+            gain += step - pair * before
+            best = max(best, gain)
+    return best
 
 
 def of_user(sensitivity: float, records: int) -> float:

@@ -90,6 +90,24 @@ def encoded_columns(schema: Schema) -> list[str]:
     return [name for column in schema.columns for name in _names(column)]
 
 
+def described_columns(schema: Schema) -> list[dict[str, Any]]:
+    """What a table's columns are, in public terms and in plain JSON (airlock/models/bins.py reads it)."""
+    return [
+        {
+            "name": column.name,
+            "type": column.type,
+            "width": len(_names(column)) - (column.missing == "impute"),
+            "missing": column.missing == "impute",
+            "bounds": list(column.bounds) if column.bounds else None,
+            "categories": list(column.categories or ()),
+            "whole": column.whole or column.type == "date",
+            "unit": column.unit,
+            "form": column.format,
+        }
+        for column in schema.columns
+    ]
+
+
 def pack(encoded: Encoded, *, user: NDArray[np.int64] | None = None) -> pa.RecordBatch:
     """As an Arrow batch with fixed-width columns and no nulls, ready to be sealed."""
     n = len(encoded.y)
@@ -169,6 +187,8 @@ def _scaled(values: Values, column: Column) -> tuple[NDArray[np.float64], NDArra
     found, missing = (
         days(values, column.format, column.unit or "day") if column.type == "date" else numbers(values)
     )
+    if column.whole:
+        values.refuse((found != np.rint(found)) & ~missing, "not a whole number, which the schema says it is")
     clipped = np.clip(found, low, high)
     values.count("clipped", (clipped != found) & ~missing)
     scaled = (clipped - low) / (high - low)

@@ -15,13 +15,15 @@ from airlock.errors import InputError
 from airlock.files import replace
 from airlock.params import Params
 from airlock.privacy.plan import Facts
-from airlock.records.encoding import encoded_shape
+from airlock.records.encoding import described_columns, encoded_shape
 from airlock.records.schema import Schema, load_schema
 from airlock.records.splits import plan_split
 
 FOLDER = "data/handles"
 SCHEMAS = "data/schemas"
 VERSION = 1
+MOST_DESCRIBED = 1024
+"""Of wider tables the facts do not describe the columns: no mechanism asks for them."""
 Role = Literal["records", "holdout"]
 
 
@@ -127,4 +129,6 @@ def facts_of(found: Mapping[Role, Handle], schema: Schema, params: Params) -> Fa
         per_user=schema.user.per_user if schema.user else None,
         features=schema.features,
         friends={"slots": friends.slots, "appearances": friends.appearances} if friends else None,
+        columns=described_columns(schema) if 0 < len(schema.columns) <= MOST_DESCRIBED else None,
+        label=schema.label.column,
     )

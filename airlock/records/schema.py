@@ -89,9 +89,10 @@ class Column(Grown):
 
     A category lists its `categories`, or is hashed into a public number of `buckets`. A date becomes a number
     of `unit`s since 1970; its bounds are dates, its `format` is that of strptime, ISO 8601 if there is none.
+    A number may be `whole`: then another is refused, and synthetic records have whole ones too.
     """
 
-    later = ("buckets", "unit", "format")
+    later = ("buckets", "unit", "format", "whole")
 
     name: str
     type: Literal["number", "category", "date"]
@@ -102,6 +103,7 @@ class Column(Grown):
     buckets: int | None = Field(None, ge=2, le=4096)
     unit: Literal["day", "month", "year"] | None = None
     format: str | None = None
+    whole: bool = False
 
 
 class Image(Section):
@@ -233,6 +235,17 @@ def load_schema(path: Path, *, draft: bool = False) -> Schema:
             f"{path.name} is not confirmed: check the draft, then run `airlock init --confirm {schema.name}`"
         )
     return schema
+
+
+def retargeted(schema: Schema, target: str, classes: Sequence[str]) -> Schema:
+    """The schema of records in which the column `target` is to be predicted, as one of `classes`, and the
+    label is a column like the others (the last).
+    """
+    kept = tuple(column for column in schema.columns if column.name != target)
+    label = Column(name=schema.label.column, type="category", categories=schema.label.classes)
+    return schema.model_copy(
+        update={"columns": (*kept, label), "label": Label(column=target, classes=tuple(classes))}
+    )
 
 
 def check_columns(found: Sequence[str], schema: Schema, *, with_label: bool = True) -> None:
@@ -368,11 +381,12 @@ def _column_problems(column: Column) -> list[str]:
         extra += [FORMAT] if column.format == "?" else []
     elif column.unit or column.format:
         extra.append(" is a number and has no unit or format: is it a date?")
+    extra += [" is a date and is not `whole`"] if column.whole and column.type == "date" else []
     return _bounds_problems(column.bounds, dates=column.type == "date") + extra
 
 
 def _category_problems(column: Column) -> list[str]:
-    if column.bounds is not None or column.unit or column.format:
+    if column.bounds is not None or column.unit or column.format or column.whole:
         return [" is a category and has no bounds"]
     if column.buckets is not None:
         return [" has buckets and categories: give one of them"] if column.categories is not None else []

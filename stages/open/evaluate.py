@@ -28,7 +28,8 @@ def main(room: Room) -> None:
     lines = ["actual,predicted"]
     if door.applies:
         metrics, confusion = judge(model, holdout / "holdout.parquet")
-        metrics = {"holdout": "public", **metrics, "reference_accuracy": _reference(room, holdout)}
+        reference = _reference(room, holdout, model)
+        metrics = {"holdout": "public", **metrics, "reference_accuracy": reference}
         # One line a record, as DVC's template for confusion matrices wants it.
         for actual, row in zip(model.labels, confusion, strict=True):
             for predicted, count in zip(model.labels, row, strict=True):
@@ -91,18 +92,24 @@ def confuse(model: Model, file: Path) -> NDArray[np.int64]:
 
     confusion = np.zeros((len(model.labels), len(model.labels)), np.int64)
     for batch in pq.ParquetFile(file).iter_batches(batch_size=4096):
-        encoded = unpack(batch, model.shape)
+        encoded = unpack(batch, model.record_shape)
         known = (encoded.valid > 0) & (encoded.y >= 0)
-        np.add.at(confusion, (encoded.y[known], model.predict(encoded.x[known])), 1)
+        x, y = model.judged(encoded.x[known], encoded.y[known])
+        np.add.at(confusion, (y, model.predict(x)), 1)
     return confusion
 
 
-def _reference(room: Room, holdout: Path) -> float | None:
-    """Accuracy of the non-private reference, where the data are public and it was made."""
+def _reference(room: Room, holdout: Path, model: Model) -> float | None:
+    """Accuracy of the non-private reference, where the data are public, it was made, and the model is for the
+    same labels.
+    """
     folder = room.path("data/released/reference")
     if not manifest.load(folder).applies:
         return None
-    accuracy: float | None = judge(load_model(folder), holdout / "holdout.parquet")[0]["accuracy"]
+    reference = load_model(folder)
+    if reference.labels != model.labels:
+        return None
+    accuracy: float | None = judge(reference, holdout / "holdout.parquet")[0]["accuracy"]
     return accuracy
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from airlock.errors import ReleaseError
+from airlock.errors import ParamsError, ReleaseError
 from airlock.inside import manifest
 from airlock.inside.room import Room
+from airlock.models.model import Model
 from airlock.storage import load_tensors, save_model, write_json, write_text
 from stages import mechanisms
 from stages.mechanisms import Trained
@@ -22,6 +23,11 @@ def main(room: Room) -> None:
     release = manifest.load(folder)
     if not release.applies:
         raise ReleaseError("there is no release to train from: run `dvc repro release`")
+    if room.params.train.target is not None and release.mechanism != "inputs":
+        raise ParamsError(
+            f"params.yaml: train.target needs a release of 'inputs', and this is one of '{release.mechanism}': "
+            "it was made for the label alone"
+        )
     trained = mechanisms.mechanism(release.mechanism, "open").train(
         room.params.train,
         release,
@@ -44,15 +50,17 @@ def _document(room: Room, release: manifest.Manifest, trained: Trained) -> dict[
         "release": release.release_id,
         "mechanism": release.mechanism,
         "training": room.params.train.model_dump(),
-        "schema": _schema(room),
+        "schema": _schema(room, trained.model),
         "schema_sha256": release.details["data"]["schema"],
     }
 
 
-def _schema(room: Room) -> dict[str, Any]:
-    from airlock.records.schema import load_schema
+def _schema(room: Room, model: Model) -> dict[str, Any]:
+    """The data set's schema; of a model for another target, one in which that is the label."""
+    from airlock.records.schema import load_schema, retargeted
 
-    document: dict[str, Any] = load_schema(room.path(f"data/schemas/{room.params.dataset}.yaml")).model_dump(
-        mode="json"
-    )
+    schema = load_schema(room.path(f"data/schemas/{room.params.dataset}.yaml"))
+    if room.params.train.target is not None and room.params.train.target != schema.label.column:
+        schema = retargeted(schema, room.params.train.target, model.labels)
+    document: dict[str, Any] = schema.model_dump(mode="json")
     return document

@@ -33,7 +33,8 @@ NOT_PRIVATE = (
 )
 
 OTHER_RECORDS = (
-    "data/model is for records of another kind, shape or labels: run `dvc repro train` and evaluate again"
+    "data/model is for records of another kind, shape or labels: run `dvc repro train` (with train.target null) "
+    "and evaluate again"
 )
 
 

@@ -29,9 +29,8 @@ SAMPLED = {"batch": 24, "epochs": 4, "learning_rate": 0.1}
 
 def test_every_mechanism_is_in_the_suite() -> None:
     classes = [one for one in globals().values() if inspect.isclass(one) and issubclass(one, Conformance)]
-    assert sorted(one.name for one in classes if one is not Conformance and hasattr(one, "name")) == sorted(
-        MECHANISMS
-    )
+    named = {one.name for one in classes if one is not Conformance and hasattr(one, "name")}
+    assert named == set(MECHANISMS)
 
 
 class TestCoefficients(Conformance):
@@ -40,6 +39,17 @@ class TestCoefficients(Conformance):
 
 class TestIterated(Conformance):
     name, on_cluster, ticks = "coefficients-iterated", True, True
+
+
+class TestInputs(Conformance):
+    name = "inputs"
+
+
+class TestInputsInTwoPasses(Conformance):
+    name, options = "inputs", {"bins": 3, "label_weight": 2.0}
+
+    def params(self, near: str = "zero-out", **release: Any) -> Any:
+        return super().params(near, **{"passes": 2, **release})
 
 
 class TestNeuronAllocation(Conformance):

@@ -1,0 +1,165 @@
+"""From one release of `inputs`: a model of any column, which loads, predicts and is judged like any other."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airlock.errors import InputError, ParamsError
+from airlock.inside.manifest import Manifest
+from airlock.models.binned import BinnedModel
+from airlock.models.distribution import distribution_of
+from airlock.models.predict import predict
+from airlock.params import Params, TrainParams
+from airlock.privacy.plan import Facts
+from airlock.records.encoding import Encoded, described_columns, encode, encoded_shape, pack
+from airlock.records.schema import Schema, retargeted
+from airlock.storage import load_model, save_model
+from stages.open.evaluate import judge
+from stages.open.mechanisms import inputs as opened
+from stages.release.mechanisms import inputs
+from tests.conformance.suite import Reader
+
+SCHEMA = Schema.model_validate(
+    {
+        "name": "people",
+        "kind": "tabular",
+        "confirmed": True,
+        "label": {"column": "ill", "classes": ["no", "yes"]},
+        "columns": [
+            {"name": "age", "type": "number", "bounds": [0, 100], "whole": True},
+            {"name": "dose", "type": "number", "bounds": [0, 10], "missing": "impute"},
+            {"name": "ward", "type": "category", "categories": ["a", "b", "c"]},
+        ],
+    }
+)
+N = 4000
+
+
+@lru_cache
+def people(seed: int = 0) -> pa.Table:
+    """The dose follows the age, the ward too, and who is old and gets much is ill."""
+    random = np.random.default_rng(seed)
+    age = random.integers(0, 101, N)
+    dose = np.clip(age / 12 + random.normal(0, 0.7, N), 0, 10)
+    ward = np.array(list("abc"))[np.clip((age + random.normal(0, 10, N)) // 34, 0, 2).astype(int)]
+    ill = np.where(age + 5 * dose + random.normal(0, 12, N) > 75, "yes", "no")
+    return pa.table(
+        {"age": age, "dose": pa.array(dose, mask=random.random(N) < 0.05), "ward": ward, "ill": ill}
+    )
+
+
+@lru_cache
+def released(epsilon: float = 4.0) -> tuple[Manifest, dict[str, Any]]:
+    encoded = encode(people(), SCHEMA)
+    known = Facts(
+        "people", True, "tabular", N, 0, encoded_shape(SCHEMA), ("no", "yes"), "s", "f",
+        columns=described_columns(SCHEMA), label="ill",
+    )  # fmt: skip
+    params = Params.model_validate({"release": {"mechanism": "inputs", "epsilon": epsilon}})
+    reader = Reader([pack(Encoded(encoded.x, encoded.y, encoded.valid))])
+    tensors, details = inputs.make(params, known, reader, key=b"n" * 32, release_id="id")
+    plan = inputs.plan(params, known)
+    data = {"kind": "tabular", "n": N, "shape": list(known.shape), "labels": ["no", "yes"], "schema": "s"}
+    given = {"data": data, **json.loads(json.dumps(details))}
+    return Manifest(
+        "id", "inputs", 1, plan.parameters, "record", "zero-out", None, plan.proven, plan.passes, False, "f",
+        {}, given,
+    ), tensors  # fmt: skip
+
+
+def trained(target: str | None = None, **changes: Any) -> BinnedModel:
+    model = opened.train(TrainParams.model_validate({"target": target, **changes}), *released()).model
+    assert isinstance(model, BinnedModel)
+    return model
+
+
+def holdout(folder: Path) -> Path:
+    encoded = encode(people(1), SCHEMA)
+    pq.write_table(pa.Table.from_batches([pack(encoded)]), folder / "holdout.parquet")
+    return folder / "holdout.parquet"
+
+
+@pytest.mark.parametrize(("target", "least"), [(None, 0.85), ("ward", 0.6), ("age", 0.1), ("dose", 0.1)])
+def test_any_column_is_a_target(target: str | None, least: float, tmp_path: Path) -> None:
+    model = trained(target)
+    save_model(model, tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    figures, confusion = judge(again, holdout(tmp_path))
+    chance = confusion.sum(axis=1).max() / N
+    assert figures["accuracy"] > max(least, chance + 0.03)
+    assert figures["records"] == N
+
+
+def test_a_number_is_a_regression_on_bins() -> None:
+    model, encoded = trained("dose"), encode(people(1), SCHEMA)
+    x, _ = model.judged(encoded.x, encoded.y)
+    known = encoded.x[:, 2] == 0
+    error = model.expected(x)[known] - 10 * encoded.x[known, 1]
+    assert np.sqrt(np.mean(error**2)) < 1.2 < np.std(10 * encoded.x[known, 1])
+    assert trained().expected(encoded.x) is None
+
+
+def test_new_records_are_predicted_without_the_target(tmp_path: Path) -> None:
+    """The label is a column like the others then."""
+    from dataclasses import replace
+
+    model = trained("ward")
+    schema = retargeted(SCHEMA, "ward", model.labels).model_dump(mode="json")
+    save_model(replace(model, document={"schema": schema}), tmp_path / "model")
+    pq.write_table(people(1).drop_columns(["ward"]), tmp_path / "new.parquet")
+    found = np.concatenate(
+        [labels for labels, _ in predict(load_model(tmp_path / "model"), tmp_path / "new.parquet")]
+    )
+    assert np.mean(np.array(model.labels)[found] == people(1)["ward"].to_numpy()) > 0.6
+
+
+def test_a_record_alone_is_predicted_as_in_a_batch() -> None:
+    model, encoded = trained(), encode(people(1), SCHEMA)
+    assert np.array_equal(model.predict(encoded.x[:300]), model.predict_alone(encoded.x[:300]))
+
+
+def test_the_tables_are_near_the_true_ones() -> None:
+    made, tensors = released()
+    known = distribution_of(made.details, tensors)
+    encoded = encode(people(), SCHEMA)
+    found = known.bins.of(encoded.x, encoded.y)
+    for (i, j), table in known.tables.pairs.items():
+        wanted = np.zeros(table.shape)
+        np.add.at(wanted, (found[:, i], found[:, j]), 1)
+        assert np.abs(table - wanted).max() < 6 * known.tables.deviation
+    assert known.fine and set(known.fine) == {0, 1}
+
+
+def test_a_target_that_is_no_column_and_a_method_that_is_not_offered_are_refused() -> None:
+    with pytest.raises(ParamsError, match="did you mean 'ward'"):
+        trained("wards")
+    with pytest.raises(ParamsError, match="airlock synthesize"):
+        trained(method="sgd")
+
+
+@pytest.mark.parametrize("fault", ["edges", "weight", "source", "places"])
+def test_a_damaged_model_is_refused_before_a_record_is_read(fault: str, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from airlock.models.binned import Source
+    from airlock.models.bins import Binned, Bins
+
+    model = trained("ward")
+    first, *rest = model.bins.columns
+    broken = {
+        "edges": replace(model, bins=Bins((Binned(first.column, first.edges[::-1]), *rest))),
+        "weight": replace(model, weight=model.weight * np.inf),
+        "source": replace(model, source=Source((6,), 40, 3)),
+        "places": replace(model, bins=Bins(tuple(rest))),
+    }[fault]
+    save_model(broken, tmp_path / "model")
+    with pytest.raises(InputError, match="damaged model"):
+        load_model(tmp_path / "model")
