@@ -387,6 +387,11 @@ def _show_plan(points: list[Point]) -> None:
         table.add_row(*setting, *columns, _number(point.quote.together), "no" if point.objection else "yes")
     console = Console(highlight=False)
     console.print(table)
+    for point in points:
+        for price in point.prices:
+            if price.settled:
+                where = ", ".join(f"{key}={value}" for key, value in point.settings.items())
+                console.print(f"{Path(price.out).name}{f' ({where})' if where else ''}: {price.settled}")
     if free:
         console.print(f"not charged: {', '.join(free)}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ LABELS = {False: "real", True: "scratch"}
 class Price:
     """One out of a release stage.
 
-    `epsilon` is its own, at the population's delta; None where nothing more is charged.
+    `epsilon` is its own, at the population's delta; None where nothing more is charged. `settled` is what the
+    mechanism chose from public facts, where it says so.
     """
 
     out: str
@@ -37,6 +38,7 @@ class Price:
     passes: int
     epsilon: float | None
     status: str  # "new" | "reserved" | "committed" | "not charged"
+    settled: str = ""
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,10 @@ def price(
         points.append(
             Point(
                 settings,
-                tuple(_price(out, release, ledger) for out, release in asked),
+                tuple(
+                    replace(_price(out, release, ledger), settled=_settled(_plan_of(plans, out)))
+                    for out, release in asked
+                ),
                 quote,
                 ledger.objection(quote),
             )
@@ -240,6 +245,21 @@ def _price(out: str, release: Release, ledger: Ledger) -> Price:
     return Price(
         out, release.mechanism, release.passes, ledger.quote(release.population, [release]).alone, "new"
     )
+
+
+def _plan_of(plans: questions.Plans, out: str) -> Plan:
+    return next(priced[out] for priced in plans.values() if out in priced)
+
+
+def _settled(plan: Plan) -> str:
+    """What a mechanism with bins chose from public facts: bins of a number and of each column, and shares."""
+    chosen = plan.parameters
+    if "bins" not in chosen:
+        return ""
+    shares = ", ".join(f"{purpose} {share:.3g}" for purpose, share in chosen["shares"].items())
+    sizes = ", ".join(str(size) for size in chosen["sizes"][:40])
+    more = "" if len(chosen["sizes"]) <= 40 else ", ..."
+    return f"bins of a number {chosen['bins']}, of the columns {sizes}{more}; shares {shares}"
 
 
 def override(params: Params, settings: Mapping[str, Any]) -> Params:

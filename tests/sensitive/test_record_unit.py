@@ -125,7 +125,14 @@ def test_without_a_bound_one_record_is_one_record(clinic: Clinic) -> None:
     assert records_per_unit(Params(), facts(x, 2, per_user=4)) == 1
 
 
-PRICED = {"coefficients", "coefficients-iterated", "inputs", "neuron-allocation", "patch-moments", "behaviour"}
+PRICED = {
+    "coefficients",
+    "coefficients-iterated",
+    "inputs",
+    "neuron-allocation",
+    "patch-moments",
+    "behaviour",
+}
 UNPROVEN = {"neuron-noise", "behaviour-published"}
 
 

@@ -27,7 +27,7 @@ from airlock.privacy.plan import Facts, Plan
 from airlock.records.encoding import unpack
 from stages.mechanisms import Given, Released, makes
 from stages.release import passes
-from stages.release.noisy_sums import Query, Teller, check_size, guarantee, price
+from stages.release.noisy_sums import NoisySums, Query, check_size, guarantee, price
 from stages.release.units import check_local, moved_records, records_per_unit
 
 NAME, VERSION = "inputs", 1
@@ -235,23 +235,23 @@ def make(given: Given) -> Released:
     params, facts = given.params, given.facts
     recipe = resolve(params, facts)
     priced = price(queries(recipe, params), params.release)
-    teller = Teller(priced, key=given.key, release_id=given.release_id)
+    noisy_sums = NoisySums(priced, key=given.key, release_id=given.release_id)
     counter = Counter(given.reader, facts)
     edges = recipe.even
     if recipe.passes == 2:
-        edges = _placed_edges(recipe, teller.tell("histograms", counter.histograms(recipe)))
+        edges = _placed_edges(recipe, noisy_sums.add_noise("histograms", counter.histograms(recipe)))
     table = Bins(tuple(Binned(column, one) for column, one in zip(recipe.columns, edges, strict=True)))
     layout = Layout(table.sizes, recipe.weights)
-    teller.tell("tables", vector_of(counter.gram(table), layout))
+    noisy_sums.add_noise("tables", vector_of(counter.gram(table), layout))
     if counter.passes != recipe.passes:
         raise ReleaseError(f"the records were read {counter.passes} times, but {recipe.passes} were priced")
-    return dict(teller.told), {
+    return dict(noisy_sums.released), {
         "columns": [asdict(column) for column in recipe.columns],
         "edges": [list(one) for one in edges],
         "fine": [list(recipe.fine[place]) if place in recipe.refined else [] for place in range(len(edges))],
         "weights": asdict(recipe.weights),
         "grid": GRID,
-        "sums": teller.details(),
+        "sums": noisy_sums.details(),
     }
 
 

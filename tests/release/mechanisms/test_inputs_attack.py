@@ -10,7 +10,7 @@ from airlock.attack import attack, end_to_end, neighbours
 from airlock.attack.attack import Verdict
 from airlock.params import Params
 from airlock.privacy import sensitivity
-from stages import stand_ins
+from stages import attack_data
 from stages.attack import target_of
 
 EPSILON, QUICK = 8.0, end_to_end.Effort(spread=40, direction=2, choice=30)
@@ -18,7 +18,7 @@ EPSILON, QUICK = 8.0, end_to_end.Effort(spread=40, direction=2, choice=30)
 
 def attacked(trials: int = 40, **release: Any) -> Verdict:
     params = Params.model_validate({"release": {"mechanism": "inputs", "epsilon": EPSILON, **release}})
-    pairs = list(neighbours.pairs(stand_ins.TABLE, params.release.neighbours))[::5]
+    pairs = list(neighbours.pairs(attack_data.TABLE, params.release.neighbours))[::5]
     target = target_of("release", params, seed=0, pairs=pairs, effort=QUICK)
     how = {"confidence": 0.995, "seed": 0, "sampler": "numpy", "tick": lambda done, total: None}
     return attack.attack(target, trials=trials, **how)
