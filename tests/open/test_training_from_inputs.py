@@ -57,13 +57,13 @@ def people(seed: int = 0) -> pa.Table:
 
 
 @lru_cache
-def released(epsilon: float = 4.0) -> tuple[Manifest, dict[str, Any]]:
+def released(epsilon: float = 4.0, passes: int = 2) -> tuple[Manifest, dict[str, Any]]:
     encoded = encode(people(), SCHEMA)
     known = Facts(
         "people", True, "tabular", N, 0, encoded_shape(SCHEMA), ("no", "yes"), "s", "f",
         columns=described_columns(SCHEMA), label="ill",
     )  # fmt: skip
-    params = Params.model_validate({"release": {"mechanism": "inputs", "epsilon": epsilon}})
+    params = Params.model_validate({"release": {"mechanism": "inputs", "epsilon": epsilon, "passes": passes}})
     reader = Reader([pack(Encoded(encoded.x, encoded.y, encoded.valid))])
     tensors, details = inputs.make(params, known, reader, key=b"n" * 32, release_id="id")
     plan = inputs.plan(params, known)
@@ -126,8 +126,9 @@ def test_a_record_alone_is_predicted_as_in_a_batch() -> None:
     assert np.array_equal(model.predict(encoded.x[:300]), model.predict_alone(encoded.x[:300]))
 
 
-def test_the_tables_are_near_the_true_ones() -> None:
-    made, tensors = released()
+@pytest.mark.parametrize("passes", [1, 2])
+def test_the_tables_are_near_the_true_ones(passes: int) -> None:
+    made, tensors = released(passes=passes)
     known = distribution_of(made.details, tensors)
     encoded = encode(people(), SCHEMA)
     found = known.bins.of(encoded.x, encoded.y)
@@ -135,7 +136,7 @@ def test_the_tables_are_near_the_true_ones() -> None:
         wanted = np.zeros(table.shape)
         np.add.at(wanted, (found[:, i], found[:, j]), 1)
         assert np.abs(table - wanted).max() < 6 * known.tables.deviation
-    assert known.fine and set(known.fine) == {0, 1}
+    assert set(known.fine) == ({0, 1} if passes == 2 else set())
 
 
 def test_a_target_that_is_no_column_and_a_method_that_is_not_offered_are_refused() -> None:

@@ -80,7 +80,9 @@ class Recipe:
 
     @property
     def refined(self) -> list[int]:
-        """The columns whose histogram comes first."""
+        """The columns whose histogram comes first, where there are two passes."""
+        if self.passes == 1:
+            return []
         return [place for place, edges in enumerate(self.fine) if len(edges) >= self.bins]
 
     @property
