@@ -163,7 +163,7 @@ def tables_of(vector: Integers, layout: Layout, *, scale: float, n: int) -> Tabl
         if len(columns) == 1:
             beyond[columns[0]] = found - found.mean()
         else:
-            pairs[columns] = found - found.mean(0) - found.mean(1)[:, None] + found.mean()
+            pairs[columns[0], columns[1]] = found - found.mean(0) - found.mean(1)[:, None] + found.mean()
     for (first, second), table in pairs.items():
         table += (
             total / table.size
