@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 def command(
     model: Path = typer.Argument(..., help="Folder of a trained model, such as data/model."),
     file: Path = typer.Argument(..., help="CSV or Parquet file of new records; it needs no label column."),
     output: Path | None = typer.Option(None, "--output", "-o", help="Write a CSV file instead of printing."),
-    as_json: bool = typer.Option(False, "--json", help="Print a JSON list of labels."),
+    probabilities: bool = typer.Option(
+        False, "--probabilities", help="Give the probability of every class beside the label."
+    ),
+    as_json: bool = typer.Option(
+        False, "--json", help="Print a JSON list of labels, or of labels and probabilities."
+    ),
 ) -> None:
     """Predict the class of every record in a file.
 
-    Example: airlock predict data/model new.csv --output labels.csv
+    Example: airlock predict data/model new.csv --probabilities --output labels.csv
     """
     import csv
     import io
@@ -26,17 +36,32 @@ def command(
 
     loaded = load_model(model)
     # A record that the schema drops (a missing value, say) has no label.
-    found = (pair for batch in predict(loaded, file) for pair in zip(*batch, strict=True))
-    labels = [loaded.labels[index] if known else None for index, known in found]
-    if as_json:
+    found = [pair for batch in predict(loaded, file) for pair in zip(*batch, strict=True)]
+    labels = [loaded.labels[int(scores.argmax())] if known else None for scores, known in found]
+    shares = [_shares(scores) if known and probabilities else None for scores, known in found]
+    if as_json and probabilities:
+        rows = [
+            {"label": label, "probabilities": dict(zip(loaded.labels, share, strict=True)) if share else None}
+            for label, share in zip(labels, shares, strict=True)
+        ]
+        text = json.dumps(rows, ensure_ascii=False) + "\n"
+    elif as_json:
         text = json.dumps(labels, ensure_ascii=False) + "\n"
     else:
         sink = io.StringIO()
         writer = csv.writer(sink, lineterminator="\n")
-        writer.writerow(["row", loaded.document["schema"]["label"]["column"]])
-        writer.writerows((row, label or "") for row, label in enumerate(labels, start=1))
+        classes = [f"probability of {label}" for label in loaded.labels] if probabilities else []
+        writer.writerow(["row", loaded.document["schema"]["label"]["column"], *classes])
+        for row, (label, share) in enumerate(zip(labels, shares, strict=True), start=1):
+            writer.writerow([row, label or "", *(share or [""] * len(classes))])
         text = sink.getvalue()
     if output:
         output.write_text(text)
     else:
         typer.echo(text, nl=False)
+
+
+def _shares(scores: NDArray[np.float64]) -> list[float]:
+    from airlock.models.features.softmax import softmax
+
+    return [round(float(each), 6) for each in softmax(scores[None])[0]]

@@ -18,14 +18,15 @@ from airlock.records.schema import Schema, columns_named, is_or_are
 from airlock.records.tables import open_table
 
 
-def predict(model: Model, file: Path) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
-    """Class index and valid flag of each record, batch by batch. A record that the schema drops is not valid.
+def predict(model: Model, file: Path) -> Iterator[tuple[NDArray[np.float64], NDArray[np.uint8]]]:
+    """Scores of classes and valid flag of each record, batch by batch. A record that the schema drops is
+    not valid.
 
     Raises:
         RecordError, SchemaError: the file does not follow the model's schema.
     """
     for encoded in encoded_batches(model, file):
-        yield model.predict(encoded.x), encoded.valid
+        yield model.logits(encoded.x), encoded.valid
 
 
 def encoded_batches(model: Model, file: Path) -> Iterator[Encoded]:

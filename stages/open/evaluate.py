@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from airlock.inside import manifest
 from airlock.inside.room import Room
+from airlock.models.measures import confuse, measures
 from airlock.models.model import Model
 from airlock.records.encoding import unpack
 from airlock.storage import load_model, write_json, write_text
@@ -46,12 +47,13 @@ def main(room: Room) -> None:
 
 
 def judge(model: Model, file: Path) -> tuple[dict[str, Any], NDArray[np.int64]]:
-    """Accuracy, recall of each class and the confusion matrix (rows: actual) on encoded records; of an
-    autoencoder, its error.
+    """Accuracy, recall of each class, the confusion matrix (rows: actual) and further measures on encoded
+    records; of an autoencoder, its error.
     """
     if getattr(model, "reconstructs", False):
         return reconstruct(model, file), np.zeros((len(model.labels), len(model.labels)), np.int64)
-    confusion = confuse(model, file)
+    scores, actual = answers(model, file)
+    confusion = confuse(actual, scores.argmax(axis=1), len(model.labels))
     total, right = int(confusion.sum()), int(np.trace(confusion))
     support = confusion.sum(axis=1)
     recall = {
@@ -61,6 +63,7 @@ def judge(model: Model, file: Path) -> tuple[dict[str, Any], NDArray[np.int64]]:
     return {
         "accuracy": right / total if total else None,
         "records": total,
+        **measures(scores, actual),
         "recall": recall,
         "confusion": confusion.tolist(),
     }, confusion
@@ -86,17 +89,18 @@ def reconstruct(model: Model, file: Path) -> dict[str, Any]:
     }
 
 
-def confuse(model: Model, file: Path) -> NDArray[np.int64]:
-    """Counts of (actual, predicted) over the valid records of a holdout file."""
+def answers(model: Model, file: Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Scores and the actual class of the valid records of a holdout file."""
     import pyarrow.parquet as pq
 
-    confusion = np.zeros((len(model.labels), len(model.labels)), np.int64)
+    scores, actual = [np.zeros((0, len(model.labels)))], [np.zeros(0, np.int64)]
     for batch in pq.ParquetFile(file).iter_batches(batch_size=4096):
         encoded = unpack(batch, model.record_shape)
         known = (encoded.valid > 0) & (encoded.y >= 0)
         x, y = model.judged(encoded.x[known], encoded.y[known])
-        np.add.at(confusion, (y, model.predict(x)), 1)
-    return confusion
+        scores.append(model.logits(x))
+        actual.append(y.astype(np.int64))
+    return np.concatenate(scores), np.concatenate(actual)
 
 
 def _reference(room: Room, holdout: Path, model: Model) -> float | None:

@@ -78,3 +78,19 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     file = records(tmp_path / "new.csv", [34.0])
     with pytest.raises(InputError, match="is not a model folder"):
         CliRunner().invoke(app, [str(tmp_path), str(file)], catch_exceptions=False)
+
+
+def test_probabilities_stand_beside_the_label_and_sum_to_one(model: Path, tmp_path: Path) -> None:
+    file = records(tmp_path / "new.csv", [34.0, 6.0])
+    done = CliRunner().invoke(
+        app, [str(model), str(file), "--probabilities", "--json"], catch_exceptions=False
+    )
+    found = json.loads(done.stdout)
+    assert [one["label"] for one in found] == ["malignant", "benign"]
+    assert all(max(one["probabilities"], key=one["probabilities"].get) == one["label"] for one in found)
+    assert all(sum(one["probabilities"].values()) == pytest.approx(1.0, abs=1e-5) for one in found)
+    plain = CliRunner().invoke(app, [str(model), str(file), "--probabilities"], catch_exceptions=False).stdout
+    header = plain.splitlines()[0].split(",")
+    assert [name for name in header if name.startswith("probability of ")] == [
+        f"probability of {label}" for label in load_schema(ROOT / "data/schemas/wdbc.yaml").label.classes
+    ]
