@@ -86,6 +86,7 @@ class EvaluateParams(Section):
     holdout: Literal["auto", "none", "public", "private"] = "auto"
     epsilon: float = Field(0.5, gt=0)
     delta: float = Field(1e-6, gt=0, lt=1)
+    measures: Literal["accuracy", "all"] = "accuracy"
 
 
 class BoundaryParams(Section):

@@ -53,7 +53,8 @@ def command(
         classes = [f"probability of {label}" for label in loaded.labels] if probabilities else []
         writer.writerow(["row", loaded.document["schema"]["label"]["column"], *classes])
         for row, (label, share) in enumerate(zip(labels, shares, strict=True), start=1):
-            writer.writerow([row, label or "", *(share or [""] * len(classes))])
+            blank: list[str | float] = [""] * len(classes)
+            writer.writerow([row, label or "", *(share or blank)])
         text = sink.getvalue()
     if output:
         output.write_text(text)

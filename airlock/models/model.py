@@ -91,16 +91,24 @@ class Model:
         return indices
 
     def predict_alone(self, records: NDArray[Any]) -> NDArray[np.int64]:
-        """The same, each record by itself: a function of that record, bit for bit, whatever the model is made
+        """The same, each record by itself; NO_ANSWER where it has no scores."""
+        scores = self.scores_alone(records)
+        answered = np.isfinite(scores).all(axis=1)
+        indices: NDArray[np.int64] = np.where(answered, np.nan_to_num(scores).argmax(axis=1), NO_ANSWER)
+        return indices
+
+    def scores_alone(self, records: NDArray[Any]) -> NDArray[np.float64]:
+        """Scores of each record by itself: a function of that record, bit for bit, whatever the model is made
         of.
 
         In a batch the number of rows decides in which order a library adds them up. A record on which the
-        arithmetic fails, or whose scores are not finite, has no answer; failing aloud would tell something
+        arithmetic fails, or whose scores are not finite, has a row of NaN; failing aloud would tell something
         about it.
         """
         scores = self.scorer()
-        answers = (_answer(scores, records[place : place + 1].copy()) for place in range(len(records)))
-        return np.fromiter(answers, dtype=np.int64, count=len(records))
+        found = [_scores(scores, records[place : place + 1].copy()) for place in range(len(records))]
+        width = max((len(one) for one in found if one is not None), default=len(self.labels))
+        return np.array([np.full(width, np.nan) if one is None else one for one in found]).reshape(-1, width)
 
     def check(self) -> None:
         """Look at every type, shape and range, so that no record finds out.
@@ -192,10 +200,10 @@ def check_layers(layers: Layers, width: int, classes: int) -> None:
         raise ValueError("the last layer has one score per class")
 
 
-def _answer(scores: Scorer, record: NDArray[Any]) -> int:
+def _scores(scores: Scorer, record: NDArray[Any]) -> NDArray[np.float64] | None:
     try:
         with np.errstate(all="ignore"):
             found = scores(record)[0]
     except Exception:  # whatever it is, it is a property of one record
-        return NO_ANSWER
-    return int(found.argmax()) if bool(np.isfinite(found).all()) else NO_ANSWER
+        return None
+    return found if bool(np.isfinite(found).all()) else None

@@ -1,6 +1,7 @@
-"""What the private evaluation said, as a metric that DVC shows: accuracy with its interval.
+"""What the private evaluation said, as a metric that DVC shows: accuracy with its interval, and further
+measures where they were asked for.
 
-It sees the noisy count and nothing else.
+It sees noisy sums and nothing else.
 """
 
 from __future__ import annotations
@@ -28,5 +29,6 @@ def main(room: Room) -> None:
         "high": high,
         "records": records,
         "epsilon": made.proven.epsilon,
+        **(figures.get("measures") or {}),
     }
     write_json(room.path(METRICS), {"private": private})

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from airlock.errors import InputError, ParamsError
 from airlock.inside import manifest
@@ -20,13 +21,15 @@ from airlock.params import Params, ReleaseParams
 from airlock.privacy.plan import Facts, Plan
 from airlock.records.encoding import unpack
 from airlock.storage import load_model, write_json
+from stages.release import measured
 from stages.release.noisy_sums import NoisySums, Priced, Query, guarantee, price
 from stages.release.perturb import facts_of, open_sealed
 from stages.release.units import moved_records, records_per_unit
 
+Integers = NDArray[np.int64]
 EVALUATION = "data/released/evaluation"
 NAME, VERSION = "evaluation", 1
-ARGUMENT = "docs/proofs/evaluation.md#count"
+ARGUMENT, MEASURES_ARGUMENT = "docs/proofs/evaluation.md#count", "docs/proofs/evaluation.md#measures"
 NOT_PRIVATE = (
     "evaluate.holdout is '{holdout}': set it to private in params.yaml and run `dvc repro` before "
     "evaluating on sealed records"
@@ -37,39 +40,50 @@ OTHER_RECORDS = (
     "and evaluate again"
 )
 
+NO_CLASSES = (
+    "data/model reconstructs records and has no classes to measure: set evaluate.measures to accuracy in "
+    "params.yaml"
+)
+
 
 def plans(params: Params, facts: Facts) -> dict[str, Plan]:
     """One noisy count, at the price that the section `evaluate` names."""
     if params.evaluate.holdout != "private" or facts.n_holdout == 0:
         raise ParamsError(NOT_PRIVATE.format(holdout=params.evaluate.holdout))
-    proven = guarantee([_priced(params, facts)], _terms(params), argument=ARGUMENT)
+    whole = params.evaluate.measures == "all"
+    argument = MEASURES_ARGUMENT if whole else ARGUMENT
+    proven = guarantee(_priced(params, facts), _terms(params), argument=argument)
     parameters = {
         "epsilon": params.evaluate.epsilon,
         "delta": params.evaluate.delta,
         "records": facts.n_holdout,
         **moved_records(params, facts),
+        **({"measures": measured.SHARES} if whole else {}),
     }
     return {EVALUATION: Plan(NAME, VERSION, parameters, passes=1, proven=proven)}
 
 
 def main(room: Room) -> None:
-    """Count, add noise, write accuracy with its standard error."""
+    """Count, add noise, write accuracy with its standard error, and what else was asked for."""
     facts = facts_of(room)
     priced = plans(room.params, facts)[EVALUATION]
     order = room.facts["releases"][EVALUATION]
     noisy_sums = NoisySums(
-        [_priced(room.params, facts)], key=room.keys[f"noise:{EVALUATION}"], release_id=order["id"]
+        _priced(room.params, facts), key=room.keys[f"noise:{EVALUATION}"], release_id=order["id"]
     )
     model = fitting_model(room, facts)
-    noisy = int(noisy_sums.add_noise("right", np.array([count_right(room, model)], np.int64))[0])
+    for purpose, exact in exact_sums(room, model).items():
+        noisy_sums.add_noise(purpose, exact)
     folder = room.path(EVALUATION)
     folder.mkdir(parents=True, exist_ok=True)
-    scale = noisy_sums.priced["right"].scale
+    released, terms = noisy_sums.released, noisy_sums.priced
     figures = {
-        "right": noisy,
         "records": facts.n_holdout,
-        "accuracy": min(1.0, max(0.0, noisy / facts.n_holdout)),
-        "noise_of_accuracy": scale / facts.n_holdout,
+        **(
+            accuracy(int(released["right"][0]), terms["right"].scale, facts.n_holdout)
+            if "right" in released
+            else measured.figures(released, terms, facts.n_holdout, facts.labels)
+        ),
     }
     write_json(folder / "evaluation.json", figures)
     manifest.write(
@@ -86,22 +100,39 @@ def fitting_model(room: Room, facts: Facts) -> Model:
     model = load_model(room.path("data/model"))
     if (model.kind, model.shape, model.labels) != (facts.kind, facts.shape, facts.labels):
         raise InputError(OTHER_RECORDS)
+    if room.params.evaluate.measures == "all" and getattr(model, "reconstructs", False):
+        raise InputError(NO_CLASSES)
     return model
 
 
-def count_right(room: Room, model: Model) -> int:
-    """Exactly how many valid holdout records the model gets right. It goes no further than the noise.
+def accuracy(right: int, scale: float, records: int) -> dict[str, Any]:
+    """From a noisy count of right answers."""
+    return {
+        "right": right,
+        "accuracy": min(1.0, max(0.0, right / records)),
+        "noise_of_accuracy": scale / records,
+    }
+
+
+def exact_sums(room: Room, model: Model) -> dict[str, Integers]:
+    """What is priced, over the valid holdout records, exactly. It goes no further than the noise.
 
     Null records are answered like any other and masked afterwards, so that nothing before the sum knows how
     many there are.
     """
-    right = 0
+    whole, total = room.params.evaluate.measures == "all", dict[str, Integers]()
     with open_sealed(room, "holdout") as reader:
         for batch in reader:
             encoded = unpack(batch, model.shape)
             known = (encoded.valid > 0) & (encoded.y >= 0)
-            right += int(((model.predict_alone(encoded.x) == encoded.y) & known).sum())
-    return right
+            actual = encoded.y.astype(np.int64)
+            if whole:
+                part = measured.sums_of(model.scores_alone(encoded.x), actual, known)
+            else:
+                right = (model.predict_alone(encoded.x) == actual) & known
+                part = {"right": np.array([right.sum()], np.int64)}
+            total = {name: total[name] + value if name in total else value for name, value in part.items()}
+    return total
 
 
 def _terms(params: Params) -> ReleaseParams:
@@ -110,6 +141,11 @@ def _terms(params: Params) -> ReleaseParams:
     return ReleaseParams(**release, neighbours=params.release.neighbours, unit=params.release.unit)
 
 
-def _priced(params: Params, facts: Facts) -> Priced:
-    count = Query("right", 1, 1.0, "gaussian", 1, share=1.0).of_unit(records_per_unit(params, facts))
-    return price([count], _terms(params))[0]
+def _priced(params: Params, facts: Facts) -> list[Priced]:
+    asked = (
+        measured.queries(len(facts.labels), params.release.neighbours)
+        if params.evaluate.measures == "all"
+        else [Query("right", 1, 1.0, "gaussian", 1, share=1.0)]
+    )
+    unit = records_per_unit(params, facts)
+    return price([query.of_unit(unit) for query in asked], _terms(params))

@@ -20,7 +20,7 @@ from airlock.models.papers.networks import LAYERED_NETWORKS, NETWORKS, UnitRange
 from airlock.params import Params
 from airlock.records.encoding import unpack
 from airlock.storage import load_model, load_tensors, save_model, save_tensors
-from stages.release import evaluate_private
+from stages.release import evaluate_private, measured
 from stages.release.perturb import open_sealed
 from tests.support import models
 from tests.support.sealed_records import KEY, facts, seal
@@ -48,7 +48,8 @@ def room_of(folder: Path, model: Model, x: Any, y: Any, valid: Any = None) -> Ro
 def count(folder: Path, model: Model, x: Any, y: Any, valid: Any = None) -> int:
     """As the stage counts: the model from its folder, the records from their sealed file."""
     room = room_of(folder, model, x, y, valid)
-    return evaluate_private.count_right(room, evaluate_private.fitting_model(room, known_facts(room)))
+    exact = evaluate_private.exact_sums(room, evaluate_private.fitting_model(room, known_facts(room)))
+    return int(exact["right"][0])
 
 
 def known_facts(room: Room) -> Any:
@@ -261,7 +262,62 @@ def test_null_records_are_answered_and_masked(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(
         Model, "predict_alone", lambda self, records: (seen.append(len(records)), np.zeros(len(records)))[1]
     )
-    right = evaluate_private.count_right(room, model)
+    right = int(evaluate_private.exact_sums(room, model)["right"][0])
     with open_sealed(room, "holdout") as reader:
         lengths = [len(unpack(batch, (6,)).y) for batch in reader]
     assert (seen, right) == (lengths, 13)
+
+
+MEASURED = [name for name in models.KINDS if "autoencoder" not in name][:4]
+
+
+def with_measures(room: Room) -> Room:
+    asked = room.params.evaluate.model_copy(update={"measures": "all"})
+    return replace(room, params=room.params.model_copy(update={"evaluate": asked}))
+
+
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("kind", MEASURED)
+def test_what_a_record_adds_to_the_measures_has_the_priced_norm(
+    kind: str, neighbours: Any, tmp_path: Path
+) -> None:
+    model = models.model(kind)
+    x = models.records(model.shape, N)
+    y = (np.arange(N) % len(model.labels)).astype(np.int32)
+    reach = {query.purpose: query.sensitivity for query in measured.queries(len(model.labels), neighbours)}
+
+    def sums(x: Any, y: Any, valid: Any = None) -> dict[str, Any]:
+        room = with_measures(room_of(tmp_path, model, x, y, valid))
+        return evaluate_private.exact_sums(room, model)
+
+    whole = sums(x, y)
+    extreme = [np.zeros_like(x[0]), np.full_like(x[0], 255 if x.dtype == np.uint8 else 1), x[3]]
+    for place in (0, 5, N - 1):
+        others = [sums(x, y, np.arange(N) != place)]
+        if neighbours == "replace-one":
+            for other in extreme:
+                changed, labels = x.copy(), y.copy()
+                changed[place], labels[place] = other, (y[place] + 1) % len(model.labels)
+                others.append(sums(changed, labels))
+        for other in others:
+            for purpose, largest in reach.items():
+                assert np.linalg.norm((whole[purpose] - other[purpose]).astype(float)) <= largest
+
+
+def test_measures_of_a_private_evaluation_are_near_the_exact_ones(tmp_path: Path) -> None:
+    from airlock.models.measures import measures
+
+    generator = np.random.default_rng(0)
+    x = generator.random((4000, 3))
+    y = (x[:, 0] + 0.3 * generator.normal(size=4000) > 0.5).astype(np.int32)
+    weights = np.zeros((3, 2))
+    weights[0] = [-6.0, 6.0]
+    model = Model("tabular-2", "tabular", (3,), ("no", "yes"), [], [(weights, np.zeros(2))])
+    room = with_measures(room_of(tmp_path, model, x, y))
+    evaluate_private.main(room)
+    found = json.loads((tmp_path / "out/evaluation.json").read_text())
+    exact = measures(model.logits(x), y.astype(np.int64))
+    assert found["accuracy"] == pytest.approx((model.predict(x) == y).mean(), abs=0.05)
+    for name, within in {"balanced_accuracy": 0.05, "f1": 0.05, "auc": 0.06, "brier": 0.05}.items():
+        assert found["measures"][name] == pytest.approx(exact[name], abs=within)
+        assert found["measures"][name] != exact[name]
