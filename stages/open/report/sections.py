@@ -16,6 +16,14 @@ from stages.open.report.compared import attacked_before
 from stages.open.report.findings import DOORS, Findings
 
 Section = dict[str, Any]
+MEASURES = {
+    "balanced_accuracy": "Balanced accuracy: recall, every class counting alike",
+    "f1": "F1: precision and recall together, every class counting alike",
+    "auc": "AUC: how often a record of a class scores above one of the rest",
+    "brier": "Brier score: squared error of the probabilities, from 0 (best) to 2",
+    "calibration_error": "Calibration error: how far confidence and accuracy are apart",
+}
+"""What is read beside accuracy (airlock/models/measures.py)."""
 
 
 def result(findings: Findings) -> Section:
@@ -33,6 +41,9 @@ def result(findings: Findings) -> Section:
         "holdout": holdout,
         "records": n,
         "interval": wilson(exact, n) if exact is not None else found.get("interval"),
+        "measures": [
+            (name, text, found[name]) for name, text in MEASURES.items() if found.get(name) is not None
+        ],
         "largest_class": max(map(sum, table)) / n if exact is not None and table else None,
         "confusion": confusion(table, labels),
         "labels": labels,
