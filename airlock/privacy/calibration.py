@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from airlock.privacy import accounting, gaussian
+from airlock.privacy import events as vocabulary
 from airlock.privacy.guarantees import Neighbours
 from airlock.privacy.rounding import float_above, root_above
 
@@ -55,7 +56,7 @@ def sampled_gaussian_multiplier(
     """The noise multiplier at which `steps` Poisson-sampled Gaussian steps are (epsilon, delta)-DP, to within
     0.1 % and from above.
     """
-    from dp_accounting import dp_event
+    dp_event = vocabulary.library()
 
     def excess(multiplier: float) -> float:
         step = dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(multiplier))

@@ -7,7 +7,10 @@ sensitivity is 2C, C being the largest norm of a contribution.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -81,15 +84,29 @@ def from_json(document: Mapping[str, Any]) -> DpEvent:
     Raises:
         ValueError: the document is not an event.
     """
-    from dp_accounting import dp_event
-
     _check(document)
     fields = {name: value for name, value in document.items() if name != "kind"}
     if "event" in fields:
         fields["event"] = from_json(fields["event"])
     if "events" in fields:
         fields["events"] = [from_json(part) for part in fields["events"]]
-    return getattr(dp_event, KINDS[document["kind"]])(**fields)
+    return getattr(library(), KINDS[document["kind"]])(**fields)
+
+
+def library() -> Any:
+    """`dp_accounting.dp_event`, without the rest of its package.
+
+    The package's own first lines import scipy.signal and scipy.optimize: one to two seconds in every process that
+    prices a release, of which Gaussians need nothing. Where all of it is imported later, it takes this module.
+    """
+    name = "dp_accounting.dp_event"
+    if name not in sys.modules and (package := importlib.util.find_spec("dp_accounting")):
+        places = package.submodule_search_locations or ()
+        spec = importlib.util.spec_from_file_location(name, f"{next(iter(places))}/dp_event.py")
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return importlib.import_module(name)
 
 
 def _check(document: Mapping[str, Any]) -> None:
@@ -111,9 +128,8 @@ def _check(document: Mapping[str, Any]) -> None:
 
 def compose(events: Iterable[DpEvent]) -> DpEvent:
     """Many events, one after the other and possibly adaptive, as one."""
-    from dp_accounting.dp_event import ComposedDpEvent
-
-    return ComposedDpEvent(list(events))
+    composed: DpEvent = library().ComposedDpEvent(list(events))
+    return composed
 
 
 def leaves(event: DpEvent) -> Counter[DpEvent]:
@@ -154,9 +170,7 @@ def _gather(event: DpEvent, times: int, found: Counter[DpEvent]) -> None:
 
 def repeat(parts: Counter[DpEvent]) -> DpEvent:
     """The inverse of `leaves`: each part so many times."""
-    from dp_accounting.dp_event import SelfComposedDpEvent
-
-    return compose(SelfComposedDpEvent(part, count) for part, count in parts.items())
+    return compose(library().SelfComposedDpEvent(part, count) for part, count in parts.items())
 
 
 def scale(event: DpEvent, factor: float) -> DpEvent:

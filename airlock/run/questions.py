@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,26 +108,38 @@ class Pricing:
             "facts": asdict(self.facts),
         }
 
+    def about(self, stage: str) -> Pricing:
+        """The same question about one stage alone."""
+        return replace(self, stages=(stage,))
+
+    def key(self, workspace: Path) -> bytes:
+        """What tells it from other questions."""
+        return canonical_json([str(workspace), self.to_json()])
+
 
 Plans = Mapping[str, Mapping[str, Plan]]
 _known: dict[bytes, Plans] = {}
 
 
 def plans(asked: Sequence[Pricing], *, workspace: Path, project: Project) -> list[Plans]:
-    """For each question, stage to out to plan. The same question is not asked twice in one command."""
-    documents = {canonical_json([str(workspace), one.to_json()]): one for one in asked}
-    missing = [key for key in documents if key not in _known]
+    """For each question, stage to out to plan.
+
+    No stage is asked the same twice in one command: whether the whole pipeline fits, and what one stage of it costs,
+    is one question to that stage.
+    """
+    alone = [one.about(stage) for one in asked for stage in one.stages]
+    missing = {key: one for one in alone if (key := one.key(workspace)) not in _known}
     if missing:
-        questions = [documents[key].to_json() for key in missing]
-        params = documents[missing[0]].params
+        questions = [one.to_json() for one in missing.values()]
+        params = next(iter(missing.values())).params
         answers = ask(PRICING, {"questions": questions}, params=params, workspace=workspace, project=project)
         if not isinstance(answers, list) or len(answers) != len(questions):
             raise ReleaseError(
                 "stages/release did not answer what its releases would cost: look at its `plans`"
             )
-        for key, answer in zip(missing, answers, strict=True):
-            _known[key] = _checked(documents[key].stages, answer)
-    return [_known[canonical_json([str(workspace), one.to_json()])] for one in asked]
+        for (key, one), answer in zip(missing.items(), answers, strict=True):
+            _known[key] = _checked(one.stages, answer)
+    return [{stage: _known[one.about(stage).key(workspace)][stage] for stage in one.stages} for one in asked]
 
 
 def _checked(stages: Sequence[str], answer: Any) -> Plans:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -93,3 +95,22 @@ def test_a_sample_of_several_queries_must_be_written_as_one() -> None:
     several = dp_event.ComposedDpEvent([dp_event.GaussianDpEvent(2.0), dp_event.GaussianDpEvent(3.0)])
     with pytest.raises(ValueError, match="one Gaussian or Laplace"):
         events.leaves(dp_event.PoissonSampledDpEvent(0.1, several))
+
+
+@pytest.mark.parametrize("first", ["airlock", "dp_accounting"])
+def test_gaussians_are_priced_without_the_rest_of_the_library(first: str) -> None:
+    """Every stage of a release prices in a process of its own; the classes are the library's, whoever is first."""
+    code = f"""
+import sys
+if {first!r} == "dp_accounting":
+    import dp_accounting
+from airlock.privacy import accounting, events
+event = events.from_json({{"kind": "composed", "events": [{{"kind": "gaussian", "noise_multiplier": 2.0}}]}})
+accounting.epsilon(event, 1e-5)
+assert ("scipy.signal" in sys.modules) == ({first!r} == "dp_accounting"), "a second in every process"
+import dp_accounting
+from dp_accounting.pld import PLDAccountant
+assert dp_accounting.dp_event.ComposedDpEvent is dp_accounting.ComposedDpEvent is type(event)
+assert PLDAccountant().compose(event).get_epsilon(1e-5) > 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
