@@ -13,6 +13,9 @@ from airlock.errors import ParamsError
 
 Model = TypeVar("Model", bound=BaseModel)
 
+WEIGHING_SHARE = 0.1
+"""relevance.share: auto, in the modes that weigh features."""
+
 
 def _off(value: Any) -> Any:
     """YAML 1.1 reads a bare `off` as false; both mean "off" here."""
@@ -37,13 +40,31 @@ class IngestParams(Section):
 
 
 class RelevanceParams(Section):
-    """A small earlier release that says which features matter; `network` is what the relevance of `adlm`
-    itself goes through.
+    """What is released first: where the records lie and which features matter.
+
+    Attributes:
+        mode: `auto` is what the mechanism asks first; `off` leaves it to the release stage; `statistics` and
+            `lrp` weigh features by a small release of their own.
+        share: of the squared noise budget (of epsilon, where noise is Laplace's); auto is the mechanism's own.
+        epsilon: of the first release alone, at release.delta, in place of a share: whatever changes in
+            `release` then, it stays as it was made.
+        network: what the relevance of `adlm` goes through.
     """
 
-    mode: Annotated[Literal["off", "statistics", "lrp"], BeforeValidator(_off)] = "off"
-    share: float = Field(0.1, gt=0, lt=1)
+    mode: Annotated[Literal["auto", "off", "statistics", "lrp"], BeforeValidator(_off)] = "auto"
+    share: Literal["auto"] | Annotated[float, Field(gt=0, lt=1)] = "auto"
+    epsilon: Literal["auto"] | Annotated[float, Field(gt=0)] = "auto"
     network: Literal["auto", "public", "released", "raw"] = "auto"
+
+    @property
+    def weighs(self) -> bool:
+        """Whether a release of its own weighs the features."""
+        return self.mode in ("statistics", "lrp")
+
+    @property
+    def weighing_share(self) -> float:
+        """Of a release that weighs the features."""
+        return WEIGHING_SHARE if self.share == "auto" else self.share
 
 
 class ReleaseParams(Section):

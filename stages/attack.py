@@ -13,6 +13,7 @@ import numpy as np
 from airlock.attack import attack, canary_audit, end_to_end, laws, neighbours
 from airlock.attack.neighbours import EncodedRecords, Pair
 from airlock.attack.targets import Target
+from airlock.errors import ParamsError
 from airlock.inside import manifest
 from airlock.inside.room import Room
 from airlock.params import Params
@@ -22,7 +23,7 @@ from airlock.records.schema import load_schema
 from airlock.storage import load_tensors
 from stages import attack_data
 from stages.attack_runs import Rehearsal
-from stages.mechanisms import mechanism
+from stages.mechanisms import Whole, mechanism
 
 Tick = Callable[[int, int], None]
 
@@ -31,7 +32,8 @@ def answer(room: Room) -> list[dict[str, Any]]:
     """The findings, one row for each target."""
     asked = room.facts
     if asked["canaries"]:
-        half, training = (mechanism(room.params.release.mechanism, place) for place in ("release", "open"))
+        name = room.params.release.mechanism
+        half, training = Whole(mechanism(name)), mechanism(name, "open")
         how = {name: asked[name] for name in ("canaries", "seed", "confidence", "factor")}
         return canary_audit.run(half, training, room.params, **how)
     targets = _checked(room) if asked["accounting"] else [_attacked(room)]
@@ -55,7 +57,7 @@ def _checked(room: Room) -> list[Target]:
     if asked["release"]:
         manifest.load(Path(asked["release"]))
         release = load_tensors(Path(asked["release"]) / "release.safetensors")
-    half = mechanism(params.release.mechanism)
+    half = Whole(mechanism(params.release.mechanism))
     return attack.targets_of(half, params, facts, factor=asked["factor"], release=release)
 
 
@@ -91,14 +93,18 @@ def target_of(
         tick: told how far the search is.
     """
     params, about = attack_data.of(what, params) if facts is None else (params, facts)
-    with_relevance = what == "release" and params.relevance.mode != "off"
+    half = mechanism(params.release.mechanism)
+    first = params.relevance.weighs or half.relevance(params, about) is not None
+    if what == "relevance" and not first:
+        raise ParamsError(f"'{half.NAME}' asks nothing first: there is no relevance release to attack")
+    with_relevance = what == "release" and first
     outs = tuple(f"data/released/{out}" for out in (["relevance", what] if with_relevance else [what]))
     folder = Path(tempfile.mkdtemp(prefix="attack-"))
     rehearsal = Rehearsal(
         outs, params, about, folder, attack_data.model(about) if what == "evaluation" else None
     )
     plans = rehearsal.plans()
-    hints: list[Any] = getattr(mechanism(params.release.mechanism), "neighbours", lambda facts: [])(about)
+    hints: list[Any] = getattr(half, "neighbours", lambda facts: [])(about)
     near = params.release.neighbours
     candidates = list(pairs) or list(neighbours.pairs(about, near, hints=hints, seed=seed))
     delta = params.evaluate.delta if what == "evaluation" else params.release.delta

@@ -47,7 +47,7 @@ def of(what: str, params: Params) -> tuple[Params, Facts]:
     )
     update: dict[str, Any] = {"release": release}
     if what == "relevance" and params.relevance.mode == "off":
-        update["relevance"] = params.relevance.model_copy(update={"mode": "statistics"})
+        update["relevance"] = params.relevance.model_copy(update={"mode": "auto"})
     if what == "evaluation":
         update["evaluate"] = params.evaluate.model_copy(update={"holdout": "private"})
     if params.release.unit != "record":

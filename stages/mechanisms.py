@@ -1,9 +1,10 @@
 """The mechanisms: how to write one, and where each of them is.
 
-A mechanism has two halves, each a module. The release half (`Mechanism`) reads sealed records and perturbs;
-the open half (`Training`) trains from what was released. To add one, write the two modules, add a line to
-`MECHANISMS`, describe it in docs/papers.md or docs/mechanism.md with its proof in docs/proofs, and give it a
-class in tests/conformance.
+A mechanism has two halves, each a module. The release half (`Mechanism`) reads sealed records and perturbs, in
+two stages: `relevance` releases what noise will follow (where the records lie, which inputs matter), `release`
+perturbs coefficients or inputs by it. The open half (`Training`) trains from what was released. To add one,
+write the two modules, add a line to `MECHANISMS`, describe it in docs/papers.md or docs/mechanism.md with its
+proof in docs/proofs, and give it a class in tests/conformance.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from airlock.errors import ParamsError
+from airlock.errors import ParamsError, ReleaseError
 from airlock.inside.connection import Exchange
 from airlock.params import Params, TrainParams
+from airlock.privacy import accounting, events
 from airlock.privacy.plan import Facts, Plan
 
 if TYPE_CHECKING:
@@ -47,7 +50,8 @@ class Given:
         params, facts: what was priced; nothing else may shape the release.
         reader: the sealed records, a batch at a time: iterate over it, or `read(index)` for `chunks` of them.
         key, release_id: of the keyed noise (airlock/privacy/noise.py).
-        weights: of the relevance release, where there is one.
+        weights: of a relevance release that weighs features (relevance.mode statistics or lrp).
+        relevance: what the mechanism's own relevance stage released, for `make`.
         connection: to the workers of a cluster, with `release.engine: dask`.
         tick, checkpoint: for what takes long: whom to tell, and a folder in which functions of noisy numbers
             may be kept.
@@ -59,9 +63,20 @@ class Given:
     key: bytes
     release_id: str
     weights: NDArray[np.float64] | None = None
+    relevance: Released | None = None
     connection: Exchange | None = None
     tick: Tick = silent
     checkpoint: Path | None = None
+
+    def earlier(self) -> Released:
+        """What the relevance stage released.
+
+        Raises:
+            ReleaseError: there is nothing.
+        """
+        if self.relevance is None:
+            raise ReleaseError("there is no relevance release to build on: run `dvc repro relevance`")
+        return self.relevance
 
 
 class Make(Protocol):
@@ -79,6 +94,7 @@ class Make(Protocol):
         key: bytes,
         release_id: str,
         weights: NDArray[np.float64] | None = None,
+        relevance: Released | None = None,
         connection: Exchange | None = None,
         tick: Tick = silent,
         checkpoint: Path | None = None,
@@ -125,13 +141,20 @@ class Mechanism(Protocol):
             exact = Records(given.reader, rows, given.facts.shape).ask(Wanted({"total": "sum"}))
             return {"total": noisy_sums.add_noise("total", exact["total"])}, {"sums": noisy_sums.details()}
 
+        relevance, make_relevance = no_relevance, makes_nothing      # nothing is asked first
+
     `plan` runs without any record and is what the ledger charges; `make` must read as often as was priced.
+    One that asks something first has `relevance`, its price, and `make_relevance`, which makes it
+    (stages/release/noisy_sums.py divides a budget between the two); `make` then finds it in `given.earlier()`
+    and asks for it no more (stages/release/mechanisms/coefficients.py). release.epsilon is what both cost
+    together. With relevance.mode off `relevance` gives None, and `make` asks for everything itself.
     What a record contributes depends on that record alone, a null record contributes nothing, and a mechanism
     may also say what an attack goes for (`targets`).
     """
 
     NAME: str
     make: Make
+    make_relevance: Make
 
     def plan(self, params: Params, facts: Facts) -> Plan:
         """The price of a release, from parameters and public facts alone.
@@ -139,6 +162,67 @@ class Mechanism(Protocol):
         Raises:
             ParamsError: the mechanism does not offer what is asked for.
         """
+
+    def relevance(self, params: Params, facts: Facts) -> Plan | None:
+        """The price of what is released first; None where nothing is.
+
+        Its parameters name its own noise and not the whole budget, so that what comes later does not change
+        its id.
+        """
+
+
+def no_relevance(params: Params, facts: Facts) -> Plan | None:
+    """Of a mechanism that asks nothing first."""
+    return None
+
+
+@makes
+def makes_nothing(given: Given) -> Released:
+    """Of a mechanism that asks nothing first: never called."""
+    raise ReleaseError(f"'{given.params.release.mechanism}' has no relevance release")
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Both stages of a mechanism as one: what is priced, made and attacked together."""
+
+    half: Mechanism
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else the mechanism's module has."""
+        return getattr(self.half, name)
+
+    def plans(self, params: Params, facts: Facts) -> list[Plan]:
+        """Of each stage that releases something, in their order."""
+        first = self.half.relevance(params, facts)
+        return [*([first] if first else []), self.half.plan(params, facts)]
+
+    def plan(self, params: Params, facts: Facts) -> Plan:
+        """One plan for all: events composed, passes added."""
+        plans = self.plans(params, facts)
+        return plans[-1] if len(plans) == 1 else _together(plans)
+
+    def make(self, params: Params, facts: Facts, reader: Any, **rest: Any) -> Released:
+        """The release, after what it builds on; both with the same key."""
+        if self.half.relevance(params, facts):
+            first = {**rest, "release_id": f"{rest['release_id']} relevance"}
+            rest = {**rest, "relevance": self.half.make_relevance(params, facts, reader, **first)}
+        return self.half.make(params, facts, reader, **rest)
+
+
+def _together(plans: Sequence[Plan]) -> Plan:
+    last, proven = plans[-1], [plan.proven for plan in plans]
+    whole = replace(
+        last, passes=sum(plan.passes for plan in plans), interactive=any(plan.interactive for plan in plans)
+    )
+    endless = next((one for one in proven if math.isinf(one.epsilon)), None)
+    if endless:
+        return replace(whole, proven=endless, public_only=True)
+    event = {"kind": "composed", "events": [dict(one.event or {}) for one in proven]}
+    epsilon = accounting.epsilon(
+        events.from_json(event), last.proven.delta, neighbours=last.proven.neighbours
+    )
+    return replace(whole, proven=replace(last.proven, epsilon=epsilon, event=event))
 
 
 @dataclass(frozen=True)

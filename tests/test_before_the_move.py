@@ -39,7 +39,7 @@ MODELS = sorted(path.name for path in (BEFORE / "models").iterdir())
 
 def asked(name: str, near: str = "zero-out") -> Params:
     release = {"mechanism": name, "neighbours": near, "options": SMALL.get(name, {})}
-    return Params.model_validate({"release": release})
+    return Params.model_validate({"release": release, "relevance": {"mode": "off"}})
 
 
 @pytest.mark.parametrize("case", sorted(IDS))

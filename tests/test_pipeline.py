@@ -70,7 +70,7 @@ def test_another_epsilon_is_another_release_and_going_back_is_a_replay(finished:
         "epsilon: 0.5 " if "epsilon: 0.5 " in (finished.root / "params.yaml").read_text() else "epsilon: 0.5",
         "epsilon: 1.0 ",
     )
-    finished.run("dvc", "repro", "--force", "--single-item", "release")
+    finished.run("dvc", "repro", "--force", "--single-item", "relevance", "release")
     assert (finished.root / "data/released/release/release.json").read_bytes() == first
     assert history(finished) == spent
     receipts = [

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airlock.bundle.contents import Contents
-from airlock.inside.manifest import Manifest
+from airlock.inside.manifest import Manifest, total_epsilon
 from airlock.params import load_params
 
-RELEASE, EVALUATION = "data/released/release", "data/metrics/evaluate.json"
+RELEVANCE, RELEASE = "data/released/relevance", "data/released/release"
+EVALUATION = "data/metrics/evaluate.json"
 HEADINGS = (
     "data",
     "mechanism",
@@ -71,15 +72,17 @@ def result(contents: Contents, commit: str) -> Result | None:
     file = contents.root / EVALUATION
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     params = load_params(contents.root / "params.yaml")
+    earlier = contents.releases.get(RELEVANCE)
+    together = [*([earlier] if earlier and earlier.applies else []), made]
     return Result(
         data=params.dataset,
         mechanism=made.mechanism,
         options=", ".join(f"{name}: {value}" for name, value in sorted(params.release.options.items()))
         or "-",
         claimed=made.claimed.epsilon if made.claimed else None,
-        proven=made.proven.epsilon,
+        proven=total_epsilon(together),
         delta=made.proven.delta,
-        passes=made.passes,
+        passes=sum(one.passes for one in together),
         accuracy=found.get("accuracy"),
         reference=found.get("reference_accuracy"),
         records=found.get("records"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,6 +144,19 @@ def load(folder: Path) -> Manifest:
             f"{folder.name}/{changed} is not what {NAME} says: it was added, removed or changed"
         )
     return manifest
+
+
+def total_epsilon(made: Sequence[Manifest]) -> float:
+    """What is proven of several releases of one population together, at the last one's delta."""
+    from airlock.privacy import accounting, events
+
+    proven = [one.proven for one in made if one.applies]
+    if len(proven) == 1:
+        return proven[0].epsilon
+    if any(one.event is None for one in proven):
+        return math.inf
+    known = [events.from_json(one.event) for one in proven if one.event is not None]
+    return accounting.total_epsilon(known, proven[-1].delta, neighbours=proven[-1].neighbours)
 
 
 def digest(folder: Path) -> str:

@@ -45,6 +45,19 @@ def split(mu: float, shares: Sequence[float]) -> list[float]:
     return [root_above(max(total, Fraction(1)) / (Fraction(mu) ** 2 * share)) for share in exact]
 
 
+def split_rest(mu: float, spent: Sequence[float], shares: Sequence[float]) -> list[float]:
+    """Noise multipliers of queries that divide, in proportion to `shares`, what multipliers `spent` before
+    have left of the budget `mu`.
+
+    Rounded up, so that the exact sum of 1/z^2 over both never passes mu^2.
+    """
+    rest = Fraction(mu) ** 2 - sum(1 / Fraction(multiplier) ** 2 for multiplier in spent)
+    if rest <= 0 or not shares or not all(share > 0 for share in shares):
+        raise ValueError("nothing is left of the budget for what comes later")
+    exact = [Fraction(share) for share in shares]
+    return [root_above(sum(exact) / (rest * share)) for share in exact]
+
+
 def noise_scale(sensitivity: float | int, multiplier: float) -> float:
     """sensitivity * multiplier, rounded up."""
     return float_above(Fraction(sensitivity) * Fraction(multiplier))

@@ -31,6 +31,7 @@ from airlock.params import Params
 from airlock.privacy.plan import Facts
 from airlock.records import handles
 from airlock.storage import load_model, load_tensors, save_tensors
+from stages.mechanisms import Whole, mechanism
 from stages.open import evaluate, train
 from stages.release import perturb, relevance
 from stages.sensitive import ingest
@@ -105,7 +106,8 @@ class Pipeline:
             else None
         )
         passes = sum(plan.passes for plan in made.values())
-        return PipelineResult(accuracy, seconds, passes, made[perturb.RELEASE].proven.epsilon, compared)
+        proven = Whole(mechanism(params.release.mechanism)).plan(params, self.facts).proven.epsilon
+        return PipelineResult(accuracy, seconds, passes, proven, compared)
 
     def open_holdout(self, params: Params) -> None:
         """Let the public holdout through its door, without a release beside it."""

@@ -199,7 +199,7 @@ def _one_table(pipeline: Any, asked: dict[str, Any]) -> dict[str, Any]:
     )
     facts = pipeline.seal(params)
     found = pipeline.run(params, 0)
-    plan = mechanisms.mechanism(asked["mechanism"]).plan(params, facts)
+    plan = mechanisms.Whole(mechanisms.mechanism(asked["mechanism"])).plan(params, facts)
     name = name_of({**asked, "records": facts.n, "train": {"epochs": 1}})
     row = {"name": name, **row_of(asked, params, plan), "accuracy": found.accuracy, "records": facts.n}
     return {**row, "judged": facts.n_holdout, "seconds": round(found.seconds, 1)}

@@ -32,7 +32,7 @@ from airlock.models.papers import taylor
 from airlock.params import Params
 from airlock.privacy import accounting, events
 from airlock.privacy.plan import Facts, Plan
-from stages.mechanisms import mechanism
+from stages.mechanisms import Whole, mechanism
 
 KEY = bytes(32)
 ROWS = 1024
@@ -118,7 +118,7 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
     start = time.monotonic()
     facts, batches = _records(asked)
     params = _params(asked)
-    plan = mechanism(asked["mechanism"]).plan(params, facts) if asked["mechanism"] != "none" else None
+    plan = Whole(mechanism(asked["mechanism"])).plan(params, facts) if asked["mechanism"] != "none" else None
     tensors, details = _release(asked, facts, batches)
     data = {"kind": "image", "shape": list(facts.shape), "labels": list(facts.labels), "n": facts.n}
     release = _manifest(asked["mechanism"], plan, {**details, "data": data})

@@ -57,7 +57,7 @@ another guarantee.
 def measure(data: BehaviourData, reading: str, unit: str, epsilon: float, key: int) -> tuple[float, float]:
     """Accuracy on the holdout and proven epsilon of one release, trained from."""
     params = Params.model_validate({"release": {"epsilon": epsilon, "unit": unit, **READINGS[reading]}})
-    mechanism = mechanisms.mechanism(params.release.mechanism)
+    mechanism = mechanisms.Whole(mechanisms.mechanism(params.release.mechanism))
     plan = mechanism.plan(params, data.facts)
     identity = manifest.release_id(plan, data.facts)
     noise = hashlib.sha256(f"bench {key} {identity}".encode()).digest()

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
 from bench.papers.adlm import as_batches, read_mnist
-from stages.mechanisms import mechanism
+from stages.mechanisms import Whole, mechanism
 
 RESULTS = Path(__file__).parents[1] / "results" / "interactive.json"
 KEY = bytes(32)
@@ -233,7 +233,7 @@ def run(asked: dict[str, Any], train: Images, test: Images) -> dict[str, Any]:
     )
     start = time.process_time()
     release = {name: asked[name] for name in ("mechanism", "epsilon", "options")}
-    params, module = Params.model_validate({"release": release}), mechanism(asked["mechanism"])
+    params, module = Params.model_validate({"release": release}), Whole(mechanism(asked["mechanism"]))
     plan = module.plan(params, facts)
     tensors, details = module.make(
         params, facts, as_batches(images, labels), key=KEY, release_id=json.dumps(asked)

@@ -120,7 +120,7 @@ def measure(cell: Cell) -> Cell:
     """One row."""
     from airlock.models.features.features import choose
     from bench.flagship.pipeline import Pipeline, peak_memory_mb
-    from stages.mechanisms import mechanism
+    from stages.mechanisms import Whole, mechanism
 
     remember_features()
     folds = FOLDS.get(cell["dataset"], 0)
@@ -133,7 +133,7 @@ def measure(cell: Cell) -> Cell:
             pipeline.seal(params)
             for key, run in enumerate(runs):
                 run.append(pipeline.run(params, noise=key * 1000 + fold))
-    plan = mechanism(cell["mechanism"]).plan(params, pipeline.facts)
+    plan = Whole(mechanism(cell["mechanism"])).plan(params, pipeline.facts)
     flat, published = [one for run in runs for one in run], cell["mechanism"] == "neuron-noise"
     accuracies = [statistics.fmean(one.accuracy for one in run) for run in runs]
     proven = max(one.proven for one in flat)

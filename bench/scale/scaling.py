@@ -75,13 +75,14 @@ def measure(folder: Path, size: int) -> dict[str, Any]:
     from airlock.params import Params
     from airlock.privacy.plan import Facts
     from bench.flagship.pipeline import peak_memory_mb
+    from stages.mechanisms import Whole
     from stages.release.mechanisms import coefficients
 
     params = Params.model_validate({"release": {"delta": 1e-8}})
     facts = Facts("synthetic", True, "tabular", size, 0, (COLUMNS,), ("a", "b"), "s", "f")
     with SealedReader(folder / "train.sealed", KEY) as reader:
         start = time.perf_counter()
-        tensors, details = coefficients.make(params, facts, reader, key=KEY, release_id="scaling")
+        tensors, details = Whole(coefficients).make(params, facts, reader, key=KEY, release_id="scaling")
         moments = moments_of(tensors, details, size)
         weights = closed_form(moments, choose_ridge(moments, "auto"))
         seconds = time.perf_counter() - start

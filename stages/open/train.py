@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from airlock.storage import load_tensors, save_model, write_json, write_text
 from stages import mechanisms
 from stages.mechanisms import Trained
 
-RELEASE, MODEL = "data/released/release", "data/model"
+RELEASE, RELEVANCE, MODEL = "data/released/release", "data/released/relevance", "data/model"
 METRICS, CURVE = "data/metrics/train.json", "data/plots/learning_curve.csv"
 
 
@@ -34,9 +35,16 @@ def main(room: Room) -> None:
         load_tensors(folder / "release.safetensors"),
         checkpoint=room.paths.get("checkpoint"),
     )
+    earlier = [one for one in [manifest.load(room.path(RELEVANCE))] if one.applies]
+    cost = manifest.total_epsilon([*earlier, release])
+    metrics = (
+        {**trained.metrics, "epsilon": "infinity" if math.isinf(cost) else cost}
+        if earlier
+        else trained.metrics
+    )
     model = replace(trained.model, document=_document(room, release, trained))
     save_model(model, room.path(MODEL))
-    write_json(room.path(METRICS), trained.metrics)
+    write_json(room.path(METRICS), metrics)
     write_text(
         room.path(CURVE), "epoch,loss\n" + "".join(f"{epoch},{loss:.9g}\n" for epoch, loss in trained.curve)
     )

@@ -4,7 +4,7 @@ gets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airlock.errors import ParamsError
-from airlock.params import ReleaseParams
+from airlock.params import Params, ReleaseParams
 from airlock.privacy import accounting, calibration, events, noise
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.sensitivity import of_user
@@ -80,13 +80,90 @@ def check_size(records: int, entry: int, largest: int = LARGEST_SUM) -> None:
 
 def price(queries: Sequence[Query], release: ReleaseParams) -> list[Priced]:
     """Divide one Gaussian budget among queries: share f of mu^2 gives noise sensitivity / (mu sqrt f)."""
-    try:
-        mu = calibration.gaussian_mu(
-            release.epsilon, release.delta, draws=sum(query.draws for query in queries)
+    mu = _mu(queries, release.epsilon, release.delta, "release")
+    return _priced(queries, calibration.split(mu, [query.share for query in queries]))
+
+
+@dataclass(frozen=True)
+class Divided:
+    """The queries of two stages that share one budget: what `relevance` asks first, and what `release` asks
+    then.
+
+    Attributes:
+        first: priced by their own shares, or by relevance.epsilon, alone: no later query moves them by a bit.
+        later: priced with what is left; passes are counted from 1 again.
+        passes: how often records are read for the first.
+    """
+
+    first: list[Priced]
+    later: list[Priced]
+    passes: int
+
+
+def divide(
+    queries: Sequence[Query],
+    first: Collection[str],
+    params: Params,
+    *,
+    parts: Mapping[str, float] | None = None,
+) -> Divided:
+    """Price queries of which those named in `first` belong to the stage `relevance`, if that does its work.
+
+    Args:
+        queries: all of them, with shares of one budget.
+        first: purposes that are asked first.
+        params: whose relevance.share and relevance.epsilon may set the price of the first.
+        parts: how a price that is set is divided among them; by default as their shares are.
+    """
+    early = [query for query in queries if query.purpose in first]
+    if params.relevance.mode != "auto" or not early:
+        return Divided([], price(queries, params.release), 0)
+    passes = max(query.release_pass for query in early)
+    late = [
+        replace(query, release_pass=query.release_pass - passes)
+        for query in queries
+        if query.purpose not in first
+    ]
+    release = params.release
+    mu = _mu(queries, release.epsilon, release.delta, "release")
+    early, own = _first_budget(early, mu, params, parts)
+    spent = calibration.split(own, [query.share for query in early])
+    if params.relevance.share != "auto" or params.relevance.epsilon != "auto":
+        taken = sum((multiplier * mu) ** -2 for multiplier in spent)
+        total = sum(query.share for query in late)
+        late = [query.with_share(query.share / total * (1 - taken)) for query in late]
+    rest = calibration.split_rest(mu, spent, [query.share for query in late])
+    return Divided(_priced(early, spent), _priced(late, rest), passes)
+
+
+def _first_budget(
+    early: Sequence[Query], mu: float, params: Params, parts: Mapping[str, float] | None
+) -> tuple[list[Query], float]:
+    """The first queries with their shares, and the budget that these are shares of."""
+    asked = params.relevance
+    if asked.share == "auto" and asked.epsilon == "auto":
+        return list(early), mu
+    wanted = [parts[query.purpose] if parts else query.share for query in early]
+    divided = [query.with_share(part / sum(wanted)) for query, part in zip(early, wanted, strict=True)]
+    if asked.share != "auto":
+        return [query.with_share(query.share * asked.share) for query in divided], mu
+    own = _mu(early, float(asked.epsilon), params.release.delta, "relevance")
+    if own >= mu:
+        raise ParamsError(
+            f"params.yaml: relevance.epsilon {asked.epsilon} leaves nothing of release.epsilon "
+            f"{params.release.epsilon}, which is the total of both: set it lower"
         )
+    return divided, own
+
+
+def _mu(queries: Sequence[Query], epsilon: float, delta: float, section: str) -> float:
+    try:
+        return calibration.gaussian_mu(epsilon, delta, draws=sum(query.draws for query in queries))
     except ValueError as error:
-        raise ParamsError(f"params.yaml: release: {error}") from None
-    multipliers = calibration.split(mu, [query.share for query in queries])
+        raise ParamsError(f"params.yaml: {section}: {error}") from None
+
+
+def _priced(queries: Sequence[Query], multipliers: Sequence[float]) -> list[Priced]:
     return [
         Priced(query, multiplier, calibration.noise_scale(query.sensitivity, multiplier))
         for query, multiplier in zip(queries, multipliers, strict=True)
@@ -139,12 +216,16 @@ class NoisySums:
         )
         return self.released[purpose]
 
-    def details(self) -> dict[str, Any]:
-        """For release.json: every sum with its pass, share, sensitivity and noise."""
+    def details(self, *, shares: bool = True) -> dict[str, Any]:
+        """For release.json: every sum with its pass, share, sensitivity and noise.
+
+        Without shares where the release does not know the whole that they are shares of: its noise alone
+        says what it is.
+        """
         return {
             purpose: {
                 "pass": one.query.release_pass,
-                "share": one.query.share,
+                **({"share": one.query.share} if shares else {}),
                 "sensitivity": one.query.sensitivity,
                 "multiplier": one.multiplier,
                 "scale": one.scale,

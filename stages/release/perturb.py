@@ -19,10 +19,11 @@ from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
 from airlock.storage import load_tensors, save_tensors
 from stages import mechanisms
+from stages.mechanisms import Released
 from stages.release import doors
 
 RELEASE, HOLDOUT, REFERENCE = "data/released/release", "data/released/holdout", "data/released/reference"
-TENSORS = "release.safetensors"
+TENSORS, RELEVANCE_TENSORS = "release.safetensors", "relevance.safetensors"
 Maker = Callable[[Room, Facts, Path, str], dict[str, Any]]
 
 
@@ -53,14 +54,16 @@ def make(room: Room, facts: Facts, folder: Path, release_id: str) -> dict[str, A
     def tick(done: int, total: int) -> None:
         room.send({"kind": "progress", "label": "step", "done": done, "total": total})
 
+    half = mechanisms.mechanism(room.params.release.mechanism)
     with open_sealed(room, "train") as reader:
-        tensors, details = mechanisms.mechanism(room.params.release.mechanism).make(
+        tensors, details = half.make(
             room.params,
             facts,
             reader,
             key=room.keys[f"noise:{RELEASE}"],
             release_id=release_id,
             weights=released_weights(room),
+            relevance=released_relevance(room, half, facts),
             connection=room.connection,
             tick=tick,
             checkpoint=room.paths.get("checkpoint"),
@@ -100,10 +103,28 @@ def open_sealed(room: Room, role: str) -> SealedReader:
 
 
 def released_weights(room: Room) -> NDArray[np.float64] | None:
-    """Feature weights of the relevance release, or None where there is none."""
-    if room.params.relevance.mode == "off":
+    """Feature weights of the relevance release, or None where there are none."""
+    if not room.params.relevance.weighs:
         return None
-    folder = room.path("data/released/relevance")
-    manifest.load(folder)
-    weights: NDArray[np.float64] = load_tensors(folder / "relevance.safetensors")["weights"]
+    weights: NDArray[np.float64] = _load_relevance(room)[0]["weights"]
     return weights
+
+
+def released_relevance(room: Room, half: mechanisms.Mechanism, facts: Facts) -> Released | None:
+    """What the mechanism's relevance stage released, or None where it releases nothing.
+
+    Raises:
+        ReleaseError: it was made with other parameters than this release builds on.
+    """
+    if (plan := half.relevance(room.params, facts)) is None:
+        return None
+    tensors, made = _load_relevance(room)
+    if (made.mechanism, dict(made.parameters)) != (plan.mechanism, manifest.plan_json(plan)["parameters"]):
+        raise ReleaseError("data/released/relevance is of other parameters: run `dvc repro relevance`")
+    return tensors, dict(made.details)
+
+
+def _load_relevance(room: Room) -> tuple[dict[str, NDArray[Any]], manifest.Manifest]:
+    folder = room.path("data/released/relevance")
+    made = manifest.load(folder)
+    return load_tensors(folder / RELEVANCE_TENSORS), made

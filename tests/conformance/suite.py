@@ -19,15 +19,16 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from airlock.errors import ParamsError
+from airlock.errors import ParamsError, ReleaseError
 from airlock.inside import manifest
 from airlock.inside.room import Room
 from airlock.params import Params
 from airlock.privacy import noise
 from airlock.privacy.plan import Facts, Plan
 from airlock.records.encoding import Encoded, pack
-from stages.mechanisms import Mechanism, mechanism
-from stages.release import interactive, perturb
+from airlock.storage import load_tensors
+from stages.mechanisms import Whole, mechanism
+from stages.release import interactive, perturb, relevance
 from tests.support.sealed_records import KEY, facts, seal, table
 
 NEAR = ("zero-out", "replace-one")
@@ -66,6 +67,10 @@ class Reader:
     def __iter__(self) -> Iterator[Any]:
         return (self.read(index) for index in range(self.chunks))
 
+    def most(self) -> int:
+        """How often a batch was read, of the one that was read most often."""
+        return max(self.reads.count(index) for index in range(self.chunks))
+
 
 class Unreadable:
     """Records that must not be read."""
@@ -82,7 +87,9 @@ class Conformance:
 
     Attributes:
         name: in the table of mechanisms.
+        mode: of relevance: with auto both stages run, and are judged together.
         options: that make it small.
+        asks_first: has a relevance stage of its own.
         on_cluster: offers release.engine dask.
         long: takes steps, tells how far it is, and goes on from a checkpoint.
         ticks: tells how far it is.
@@ -92,8 +99,10 @@ class Conformance:
     """
 
     name: ClassVar[str]
+    mode: ClassVar[str] = "auto"
     options: ClassVar[Mapping[str, Any]] = {}
     on_cluster: ClassVar[bool] = False
+    asks_first: ClassVar[bool] = False
     long: ClassVar[bool] = False
     ticks: ClassVar[bool] = False
     proven: ClassVar[bool] = True
@@ -121,10 +130,10 @@ class Conformance:
 
     def params(self, near: str = "zero-out", **release: Any) -> Params:
         given = {"mechanism": self.name, "epsilon": 2.0, "neighbours": near, "options": dict(self.options)}
-        return Params.model_validate({"release": {**given, **release}})
+        return Params.model_validate({"relevance": {"mode": self.mode}, "release": {**given, **release}})
 
-    def mechanism(self) -> Mechanism:
-        return mechanism(self.name)
+    def mechanism(self) -> Whole:
+        return Whole(mechanism(self.name))
 
     def batch(self, x: Any, y: Any) -> Any:
         valid = (y >= 0).astype(np.uint8)
@@ -235,32 +244,63 @@ class Conformance:
         x, y = self.records()
         (tmp_path / "sealed").mkdir()
         self.seal(tmp_path / "sealed", x, y)
-        known, out, params = self.facts(), perturb.RELEASE, self.params()
-        room = Room(
-            stage="release",
-            params=params,
-            facts={"facts": asdict(known), "releases": {out: {"id": "an id"}}},
-            keys={"seal:train": KEY, f"noise:{out}": KEY},
-            paths={"data/sealed": tmp_path / "sealed", out: tmp_path / "release"},
+        known, params, plans = (
+            self.facts(),
+            self.params(),
+            self.mechanism().plans(self.params(), self.facts()),
         )
-        perturb.main(room)
-        made, plan = manifest.load(tmp_path / "release"), self.mechanism().plan(params, known)
-        assert (made.mechanism, made.passes, made.proven) == (plan.mechanism, plan.passes, plan.proven)
-        assert made.parameters == json.loads(json.dumps(dict(plan.parameters)))
-        from airlock.storage import load_tensors
-
-        tensors = load_tensors(tmp_path / "release" / perturb.TENSORS)
-        assert all(np.isfinite(value).all() for value in tensors.values())
+        stages = [(relevance, relevance.RELEVANCE), (perturb, perturb.RELEASE)][-len(plans) :]
+        for (stage, out), plan in zip(stages, plans, strict=True):
+            room = Room(
+                stage="release",
+                params=params,
+                facts={"facts": asdict(known), "releases": {out: {"id": f"an id of {out}"}}},
+                keys={"seal:train": KEY, f"noise:{out}": KEY},
+                paths={"data/sealed": tmp_path / "sealed", **{one: tmp_path / one for _, one in stages}},
+            )
+            assert stage.plans(params, known)[out] == plan
+            stage.main(room)
+            made = manifest.load(tmp_path / out)
+            assert (made.mechanism, made.passes, made.proven) == (plan.mechanism, plan.passes, plan.proven)
+            assert made.parameters == json.loads(json.dumps(dict(plan.parameters)))
+            (tensors,) = (load_tensors(path) for path in (tmp_path / out).glob("*.safetensors"))
+            assert all(np.isfinite(value).all() for value in tensors.values())
 
     def seal(self, folder: Path, x: Any, y: Any) -> None:
         seal(folder, x, y)
 
     def test_records_are_not_read_more_often_than_was_priced(self) -> None:
-        x, y = self.records()
-        reader = self.reader(x, y)
-        self.mechanism().make(self.params(), self.facts(), reader, key=KEY, release_id="id")
-        plan = self.mechanism().plan(self.params(), self.facts())
-        assert max(reader.reads.count(index) for index in range(reader.chunks)) <= plan.passes
+        """In each stage for itself: the release does not ask again what relevance was asked for."""
+        (x, y), half, asked = self.records(), mechanism(self.name), (self.params(), self.facts())
+        named: dict[str, Any] = {"key": KEY, "release_id": "id"}
+        first, earlier = half.relevance(*asked), None
+        if first:
+            earlier = half.make_relevance(*asked, reader := self.reader(x, y), **named)
+            assert reader.most() <= first.passes
+        half.make(*asked, reader := self.reader(x, y), relevance=earlier, **named)
+        assert reader.most() <= half.plan(*asked).passes
+
+    def test_what_is_asked_first_has_a_price_and_an_id_of_its_own(self) -> None:
+        """The total is what was asked for, and no later price or training is in its id."""
+        whole, known = self.mechanism(), self.facts()
+        first = whole.half.relevance(self.params(), known)
+        assert bool(first) == (self.mode == "auto" and self.asks_first)
+        if first is None:
+            return
+        assert (
+            whole.plan(self.params(), known).passes
+            == first.passes + whole.half.plan(self.params(), known).passes
+        )
+        if self.proven:
+            assert whole.plan(self.params(), known).proven.epsilon <= 2.0 + 1e-12
+            assert first.proven.epsilon < 2.0
+
+    def test_nothing_is_made_without_what_it_builds_on(self) -> None:
+        half = mechanism(self.name)
+        if half.relevance(self.params(), self.facts()) is None:
+            pytest.skip("it builds on nothing")
+        with pytest.raises(ReleaseError, match="dvc repro relevance"):
+            half.make(self.params(), self.facts(), self.reader(*self.records()), key=KEY, release_id="id")
 
     def test_the_same_release_is_the_same_bytes_and_another_id_is_other_noise(self) -> None:
         x, y = self.records()

@@ -34,11 +34,17 @@ def test_every_mechanism_is_in_the_suite() -> None:
 
 
 class TestCoefficients(Conformance):
-    name, on_cluster = "coefficients", True
+    name, on_cluster, asks_first = "coefficients", True, True
+
+
+class TestCoefficientsInOneStage(Conformance):
+    """As before there was a stage for what is asked first."""
+
+    name, mode, on_cluster = "coefficients", "off", True
 
 
 class TestIterated(Conformance):
-    name, on_cluster, ticks = "coefficients-iterated", True, True
+    name, on_cluster, asks_first, ticks = "coefficients-iterated", True, True, True
 
 
 class TestInputs(Conformance):
@@ -53,7 +59,7 @@ class TestInputsInTwoPasses(Conformance):
 
 
 class TestNeuronAllocation(Conformance):
-    name, options = "neuron-allocation", {"hidden": 3, "epochs": 2}
+    name, options, asks_first = "neuron-allocation", {"hidden": 3, "epochs": 2}, True
 
 
 class Pictures:
@@ -64,7 +70,7 @@ class Pictures:
 
 
 class TestPatchMoments(Pictures, Conformance):
-    name, options, tightness = "patch-moments", {"layers": [2]}, 0.02
+    name, options, asks_first, tightness = "patch-moments", {"layers": [2]}, True, 0.02
 
 
 class Laplace(Conformance):
@@ -103,7 +109,7 @@ class Laplace(Conformance):
 
 
 class TestAdlm(Laplace):
-    name = "adlm"
+    name, asks_first = "adlm", True
 
 
 class TestIlm(Laplace):
@@ -187,7 +193,7 @@ class Unproven(Conformance):
 
 
 class TestNeuronNoise(Unproven):
-    name, ticks = "neuron-noise", True
+    name, asks_first, ticks = "neuron-noise", True, True
     options: ClassVar[dict[str, Any]] = {"hidden": [4, 3], "epochs": 1, "iterations": 4, "batch": 8}
 
 
@@ -230,7 +236,8 @@ class TestBehaviourPublished(Windows, Unproven):
 @pytest.mark.parametrize("name", list(MECHANISMS))
 def test_make_has_the_same_signature_for_all(name: str) -> None:
     """Only what `makes` wraps is a `make`, and that has one signature."""
-    assert mechanism(name).make.__wrapped__.__code__.co_varnames[:1] == ("given",)  # type: ignore[attr-defined]
+    for make in (mechanism(name).make, mechanism(name).make_relevance):
+        assert make.__wrapped__.__code__.co_varnames[:1] == ("given",)  # type: ignore[attr-defined]
 
 
 def test_the_table_is_what_params_and_documents_say() -> None:

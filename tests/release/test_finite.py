@@ -20,7 +20,7 @@ from airlock.inside.room import Room
 from airlock.models.papers import mac
 from airlock.models.papers.networks import build
 from airlock.params import Params
-from stages.mechanisms import MECHANISMS, mechanism
+from stages.mechanisms import MECHANISMS, Whole, mechanism
 from stages.release import interactive, perturb
 from stages.release.papers.dp_sgd import dp_sgd, gradients
 from tests.support.sealed_records import KEY, facts, seal
@@ -104,7 +104,7 @@ def test_no_record_makes_a_sum_that_is_not_finite(
         options |= {"epochs": 6, "batch": 8}
     params = Params.model_validate({"release": {"mechanism": name, "epsilon": 8.0, "options": options}})
     known = facts(np.zeros((N, 3)), 2)
-    half, ends = mechanism(name), {}
+    half, ends = Whole(mechanism(name)), {}
     for special, value in SPECIAL.items():
         x = np.zeros((N, 3))
         x[-1] = value

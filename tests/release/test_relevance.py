@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airlock.errors import ParamsError, ReleaseError
 from airlock.inside import manifest
 from airlock.inside.room import Room
 from airlock.models.features.features import feature_map
+from airlock.models.features.projection import centre, whiten
 from airlock.models.features.rows import LIMIT
 from airlock.params import Params
+from airlock.privacy.calibration import gaussian_mu
+from airlock.privacy.plan import Facts
 from airlock.storage import load_tensors
-from stages.release import relevance
+from stages.mechanisms import MECHANISMS, Whole, mechanism
+from stages.release import perturb, relevance
 from stages.release.mechanisms import coefficients
 from stages.release.passes import chunk_of
 from tests.support.sealed_records import KEY, facts, pictures, seal, table
@@ -95,8 +101,190 @@ def test_relevance_and_release_together_cost_what_was_asked(mode: str, neighbour
     assert 0.999999 * 8.0 <= total <= 8.0
 
 
+MNIST = facts(np.zeros((1, 28, 28, 1), np.uint8), 10, n=60_000)
+WDBC = facts(np.zeros((1, 30)), 2, n=455)
+ASKS_FIRST = (
+    "coefficients",
+    "coefficients-iterated",
+    "neuron-allocation",
+    "patch-moments",
+    "adlm",
+    "neuron-noise",
+)
+
+
+def asked(name: str, first: dict[str, Any] | None = None, **release: Any) -> Params:
+    given = {"mechanism": name, "epsilon": 1.0, **release}
+    return Params.model_validate({"relevance": {"mode": "auto", **(first or {})}, "release": given})
+
+
+def first_id(params: Params, known: Facts) -> str:
+    return manifest.release_id(relevance.plans(params, known)[relevance.RELEVANCE], known)
+
+
+def test_the_default_releases_the_geometry() -> None:
+    for known, passes, multipliers in ((WDBC, 1, {"mean"}), (MNIST, 2, {"mean", "whitening"})):
+        plan = relevance.plans(Params(), known)[relevance.RELEVANCE]
+        assert (plan.mechanism, plan.passes) == ("geometry", passes)
+        assert set(plan.parameters["multipliers"]) == multipliers
+    assert relevance.plans(Params(), MNIST)[relevance.RELEVANCE].passes == 2
+
+
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_every_mechanism_says_what_it_asks_first(name: str) -> None:
+    known = MNIST if name in ("patch-moments", "pcdbn") else WDBC
+    if name.startswith("behaviour"):
+        known = facts(np.zeros((1, 11)), 2, n=400, per_user=3, friends={"slots": 2, "appearances": 6})
+    options = {"days": 2, "height": 2} if name.startswith("behaviour") else {}
+    plan = mechanism(name).relevance(asked(name, options=options), known)
+    assert (plan is not None) == (name in ASKS_FIRST)
+    assert (
+        mechanism(name).relevance(
+            Params.model_validate(
+                {"relevance": {"mode": "off"}, "release": {"mechanism": name, "options": options}}
+            ),
+            known,
+        )
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "changed"),
+    [
+        ("coefficients", MNIST, {"options": {"gram_share": 0.2, "whitening_ridge": 0.1}}),
+        ("coefficients", MNIST, {"engine": "dask"}),
+        ("coefficients-iterated", MNIST, {"passes": 9}),
+        ("coefficients-iterated", MNIST, {"options": {"cross_share": 0.2, "step": 1.0}}),
+        ("coefficients-iterated", WDBC, {"options": {"gram_share": 0.3}}),
+        ("neuron-allocation", WDBC, {"options": {"direction": "equal", "gram_share": 0.1}}),
+        ("patch-moments", MNIST, {"options": {"gram_share": 0.2}}),
+        ("adlm", WDBC, {"options": {"budget": [0.25, 0.5, 0.25], "clip": 2.0}}),
+        ("neuron-noise", WDBC, {"options": {"proportion": "inverse", "epochs": 9}}),
+    ],
+)
+def test_what_comes_later_does_not_touch_what_was_asked_first(
+    name: str, known: Facts, changed: dict[str, Any]
+) -> None:
+    assert first_id(asked(name), known) == first_id(asked(name, **changed), known)
+    # The control: its own price does, and so does what it is made of.
+    if name != "neuron-noise":
+        assert first_id(asked(name), known) != first_id(asked(name, epsilon=1.1), known)
+
+
+@pytest.mark.parametrize("name", ["coefficients", "coefficients-iterated", "adlm"])
+def test_a_price_of_its_own_outlives_another_total(name: str) -> None:
+    own = {"epsilon": 0.3}
+    ids = {first_id(asked(name, own, epsilon=total), WDBC) for total in (0.5, 1.0, 3.0)}
+    assert len(ids) == 1
+    for total in (0.5, 3.0):
+        params = asked(name, own, epsilon=total)
+        whole = Whole(mechanism(name)).plan(params, WDBC)
+        assert 0.9 * total <= whole.proven.epsilon <= total
+        first = mechanism(name).relevance(params, WDBC)
+        assert first is not None
+        assert 0.29 < first.proven.epsilon <= 0.3
+    with pytest.raises(ParamsError, match="leaves nothing of release.epsilon"):
+        mechanism(name).plan(asked(name, {"epsilon": 1.0}), WDBC)
+    with pytest.raises(ParamsError, match="not both"):
+        relevance.plans(asked(name, {"epsilon": 0.3, "share": 0.2}), WDBC)
+
+
+def test_one_geometry_serves_two_mechanisms() -> None:
+    """At a price of its own; what `auto` gives it differs from one to the other."""
+    one, other = (asked(name, {"epsilon": 0.3}) for name in ("coefficients", "coefficients-iterated"))
+    assert first_id(one, MNIST) == first_id(other, MNIST)
+
+
+@settings(max_examples=30)
+@given(
+    st.sampled_from(["coefficients", "coefficients-iterated", "neuron-allocation", "patch-moments"]),
+    st.floats(0.01, 20),
+    st.none() | st.floats(0.01, 0.99),
+    st.sampled_from(["zero-out", "replace-one"]),
+)
+def test_the_two_releases_never_pass_the_total_by_a_bit(
+    name: str, epsilon: float, share: float | None, near: str
+) -> None:
+    """In exact fractions: sum of 1/z^2 over both stages, against mu^2."""
+    params = asked(name, {"share": share or "auto"}, epsilon=epsilon, neighbours=near)
+    plans = Whole(mechanism(name)).plans(params, MNIST)
+    spent = [
+        sum(1 / Fraction(one["noise_multiplier"]) ** 2 for one in plan.proven.event["events"])
+        for plan in plans
+    ]
+    budget = Fraction(gaussian_mu(epsilon, 1e-5)) ** 2
+    assert sum(spent) <= budget
+    assert sum(spent) > budget * (1 - Fraction(1, 10**12))
+    if share:
+        assert float(spent[0] / budget) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("data", [table(90, 4, 3), pictures(60, 3)])
+@pytest.mark.parametrize("name", ["coefficients", "coefficients-iterated"])
+def test_two_stages_have_the_noise_of_one(name: str, data: Any) -> None:
+    """Today's default, divided in two: the same noise on every sum, to the last bits, and as many passes."""
+    known = facts(data[0], 3)
+    (alone,) = Whole(mechanism(name)).plans(
+        Params.model_validate({"relevance": {"mode": "off"}, "release": {"mechanism": name}}), known
+    )
+    both = Whole(mechanism(name)).plans(asked(name), known)
+    levels = [[one["noise_multiplier"] for one in plan.proven.event["events"]] for plan in (alone, *both)]
+    assert [*levels[1], *levels[2]] == pytest.approx(levels[0], rel=1e-14)
+    assert sum(plan.passes for plan in both) == alone.passes
+
+
+@pytest.mark.parametrize("data", [table(90, 4, 3), pictures(60, 3)])
+def test_the_release_is_made_in_the_geometry_that_was_released(tmp_path: Path, data: Any) -> None:
+    x, y = data
+    known, params = facts(x, 3), asked("coefficients")
+    with seal(tmp_path, x, y) as reader:
+        first = coefficients.make_relevance(params, known, reader, key=KEY, release_id="first")
+        made, details = coefficients.make(params, known, reader, key=KEY, release_id="id", relevance=first)
+    told, said = first
+    assert np.array_equal(made["centre"], centre(told["mean"], known.n, bias=details["bias"]).centre)
+    if "whitening" in told:
+        expected = whiten(told["whitening"], said["sums"]["whitening"]["scale"], 0.3)
+        assert np.array_equal(made["whitening"], expected.matrix)
+    assert set(details["sums"]) == {"gram", "cross"}
+    # What is said of the first depends on its own price alone.
+    assert not any("share" in one for one in said["sums"].values())
+
+
+def test_a_release_on_another_geometry_is_not_made(tmp_path: Path) -> None:
+    """Parameters changed, and the relevance stage was not run again."""
+    x, y = table(90, 4, 3)
+    known = facts(x, 3)
+    (tmp_path / "sealed").mkdir()
+    seal(tmp_path / "sealed", x, y)
+    outs = (relevance.RELEVANCE, perturb.RELEASE)
+
+    def room(out: str, epsilon: float) -> Room:
+        told = {"facts": asdict(known), "releases": {out: {"id": "id"}}}
+        keys = {"seal:train": KEY, f"noise:{out}": KEY}
+        paths = {"data/sealed": tmp_path / "sealed", **{one: tmp_path / one for one in outs}}
+        return Room("release", asked("coefficients", epsilon=epsilon), told, keys, paths)
+
+    relevance.main(room(relevance.RELEVANCE, 1.0))
+    with pytest.raises(ReleaseError, match="dvc repro relevance"):
+        perturb.main(room(perturb.RELEASE, 2.0))
+    perturb.main(room(perturb.RELEASE, 1.0))
+
+
+@pytest.mark.parametrize("mode", ["statistics", "lrp"])
+@pytest.mark.parametrize("name", ["adlm", "ilm", "dp-sgd", "dp-mac", "patch-moments"])
+def test_weights_that_nobody_would_use_are_refused(mode: str, name: str) -> None:
+    known = MNIST if name == "patch-moments" else WDBC
+    params = Params.model_validate({"relevance": {"mode": mode}, "release": {"mechanism": name}})
+    with pytest.raises(ParamsError, match="set relevance.mode to auto"):
+        relevance.plans(params, known)
+    relevance.plans(Params.model_validate({"relevance": {"mode": mode}}), known)
+
+
 def test_off_releases_nothing() -> None:
-    plan = relevance.plans(Params(), facts(table(40, 5, 3)[0], 3))[relevance.RELEVANCE]
+    plan = relevance.plans(
+        Params.model_validate({"relevance": {"mode": "off"}}), facts(table(40, 5, 3)[0], 3)
+    )[relevance.RELEVANCE]
     assert (plan.mechanism, plan.passes) == ("none", 0)
 
 
@@ -130,8 +318,6 @@ def test_no_neighbour_moves_a_statistic_by_more_than_its_sensitivity(
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=4, max_size=4), numbers)
 def test_weights_never_make_a_row_longer_than_the_limit(weights: list[float], record: list[float]) -> None:
-    from airlock.models.features.projection import centre
-
     made, valid = feature_map("tabular-2", "tabular", (4,)), np.ones(1, np.uint8)
     step = centre(np.array([5, -7, 100, 0]), 3, bias=made.bias, weights=np.array(weights))
     row = step(made(np.array([record]), valid), valid)[0]

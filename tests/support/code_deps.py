@@ -18,7 +18,7 @@ from stages.mechanisms import MECHANISMS
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("airlock", "stages")
-HALF = {"release": "release", "train": "open"}
+HALF = {"relevance": "release", "release": "release", "train": "open"}
 PIPELINES = ("dvc.yaml", "owner/dvc.yaml")
 
 

@@ -24,9 +24,9 @@ MNIST = facts((28, 28, 1), 60_000)
 
 
 def params(mechanism: str, *, epsilon: float = 1.0, neighbours: str = "zero-out", **options: Any) -> Params:
-    """params.yaml with one mechanism."""
+    """params.yaml with one mechanism, all of which is released by one stage."""
     release = {"mechanism": mechanism, "epsilon": epsilon, "neighbours": neighbours, "options": options}
-    return Params.model_validate({"release": release})
+    return Params.model_validate({"release": release, "relevance": {"mode": "off"}})
 
 
 def batches(records: np.ndarray, labels: np.ndarray, rows: int = 64) -> list[pa.RecordBatch]:

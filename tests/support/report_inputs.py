@@ -116,9 +116,7 @@ class Inputs:
         folder = self.root / "data/released/relevance"
         folder.mkdir(parents=True, exist_ok=True)
         save_file({"relevance": values}, folder / "relevance.safetensors")
-        self.release(
-            "relevance", mechanism="statistics", proven=replace(PROVEN, epsilon=0.3), details=details
-        )
+        self.release("relevance", mechanism="relevance", proven=replace(PROVEN, epsilon=0.3), details=details)
 
     def room(self, facts: dict[str, Any] | None = None, **params: Any) -> Room:
         paths = {f"data/{dep}": self.root / "data" / dep for dep in DEPS} | {

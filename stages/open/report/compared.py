@@ -8,9 +8,10 @@ import math
 from typing import Any
 
 from airlock.compare.comparison import ATTACK, CHECK, HEADINGS, Bounds, ComparisonRow, attacked
+from airlock.inside.manifest import total_epsilon
 from stages.open.report.findings import Findings
 
-RELEASE = "release"
+RELEVANCE, RELEASE = "relevance", "release"
 ABLATION = "coefficients, relevance "
 
 
@@ -50,6 +51,7 @@ def attacked_before(findings: Findings, name: str, kinds: tuple[str, ...] = ATTA
 
 def _own(findings: Findings, others: list[ComparisonRow]) -> ComparisonRow:
     made, asked, found = findings.priced[RELEASE], findings.params.release, findings.evaluate
+    together = [findings.priced[name] for name in (RELEVANCE, RELEASE) if name in findings.priced]
     free, by_law, reached = attacked_before(findings, RELEASE)
     checked, checked_by_law, _ = attacked_before(findings, RELEASE, kinds=(CHECK,))
     measured = findings.attacked.get(RELEASE)
@@ -64,11 +66,11 @@ def _own(findings: Findings, others: list[ComparisonRow]) -> ComparisonRow:
         mechanism=made.mechanism,
         reading=", ".join(["this run", *options]),
         neighbours=made.neighbours,
-        passes=made.passes,
+        passes=sum(one.passes for one in together),
         epsilon=asked.epsilon,
         claimed=made.claimed.epsilon if made.claimed else None,
-        proven_pure=_pure(made.proven.event),
-        proven=made.proven.epsilon,
+        proven_pure=sum(_pure(one.proven.event) for one in together),
+        proven=total_epsilon(together),
         delta=made.proven.delta,
         attacked=measured.epsilon if measured else free,
         attacked_by_law=None if measured else by_law,

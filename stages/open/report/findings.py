@@ -25,6 +25,8 @@ from airlock.privacy.guarantees import Guarantee
 RELEASED, CODE = "data/released/", "stages/open/report/"
 ORDER_OF_RELEASES = ("relevance", "release", "evaluation", "holdout", "reference")
 # Doors that public records pass unchanged: no privacy is claimed for them, so they are not part of any total.
+WEIGHTS = "relevance"
+"""The mechanism of a release that weighs features."""
 DOORS = ("holdout", "reference")
 
 
@@ -153,7 +155,7 @@ def read_relevance(folder: Path, made: Manifest) -> tuple[list[tuple[str, float]
     added up.
     """
     path = folder / "relevance.safetensors"
-    if not path.exists():
+    if not path.exists() or made.mechanism != WEIGHTS:
         return [], []
     from safetensors.numpy import load_file
 

@@ -196,7 +196,13 @@ def relevance(findings: Findings) -> Section:
         drawing = Markup(heat_map(findings.relevance_grid, title="Relevance of each pixel"))
     elif findings.relevance:
         drawing = Markup(bars(findings.relevance, title="Relevance of each column"))
-    return {"drawing": drawing, "mode": findings.params.relevance.mode, "count": len(findings.relevance)}
+    first = findings.priced.get("relevance")
+    return {
+        "drawing": drawing,
+        "mode": findings.params.relevance.mode,
+        "count": len(findings.relevance),
+        "first": first.mechanism if first else None,
+    }
 
 
 def curve(findings: Findings) -> Section:

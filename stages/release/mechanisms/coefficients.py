@@ -3,8 +3,9 @@ docs/proofs/coefficients.md).
 
 One pass releases the coefficients themselves: the Gram matrix G = sum a a^T and the cross moments B = sum a
 (M e_y - 1)^T of the rows. Two passes release the sum of rows first, and centre by it; three also a first Gram
-matrix, and whiten by it. No pass depends on a trained model. Rows have norm at most 1: under zero-out the sum
-of rows and G have L2 sensitivity 1, and B has sqrt(M (M - 1)).
+matrix, and whiten by it. What comes first is the geometry that the noise of the coefficients then follows: it
+is released by the stage `relevance`, as noisy sums. No pass depends on a trained model. Rows have norm at most
+1: under zero-out the sum of rows and G have L2 sensitivity 1, and B has sqrt(M (M - 1)).
 """
 
 from __future__ import annotations
@@ -27,17 +28,21 @@ from airlock.privacy import sensitivity
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes
 from stages.release.cluster import Cluster
-from stages.release.noisy_sums import NoisySums, Query, check_size, guarantee, price
+from stages.release.noisy_sums import Divided, NoisySums, Query, check_size, divide, guarantee
 from stages.release.passes import Records, Wanted
 from stages.release.units import moved_records, records_per_unit
 
 NAME, VERSION = "coefficients", 2
 ARGUMENT = "docs/proofs/coefficients.md#guarantee"
+GEOMETRY_ARGUMENT = "docs/proofs/relevance.md#geometry"
 # Of mu squared, by number of passes; what is left goes to the cross moments. docs/mechanism.md says how they
 # were chosen.
 MEAN_SHARE = {2: 0.05, 3: 0.03}
 WHITENING_SHARE = {3: 0.30}
 GRAM_SHARE = {1: 0.25, 2: 0.15, 3: 0.32}
+GEOMETRY, GEOMETRY_VERSION = "geometry", 1
+FIRST = {"mean": 1.0, "whitening": 10.0}
+"""What the stage `relevance` asks, and the parts of a price that is set for it."""
 
 
 class Options(Section):
@@ -113,10 +118,10 @@ def _shares(wanted: dict[str, float], params: Params) -> dict[str, float]:
 
 
 def left_by_relevance(params: Params) -> float:
-    """The share of mu squared that the relevance release leaves, less what rounding could add to the shares
+    """The share of mu squared that a release of weights leaves, less what rounding could add to the shares
     of the two releases.
     """
-    return 1.0 if params.relevance.mode == "off" else 1.0 - params.relevance.share - 2.0**-50
+    return 1.0 - params.relevance.weighing_share - 2.0**-50 if params.relevance.weighs else 1.0
 
 
 def queries(recipe: Recipe, params: Params) -> list[Query]:
@@ -141,18 +146,44 @@ def queries(recipe: Recipe, params: Params) -> list[Query]:
 def plan(params: Params, facts: Facts) -> Plan:
     """The price of a release, from parameters and public facts alone."""
     recipe = resolve(params, facts)
-    priced = price(queries(recipe, params), params.release)
-    proven = guarantee(priced, params.release, argument=ARGUMENT)
-    return Plan(NAME, VERSION, parameters(recipe, params), passes=recipe.passes, proven=proven)
+    divided = divide(queries(recipe, params), FIRST, params, parts=FIRST)
+    proven = guarantee(divided.later, params.release, argument=ARGUMENT)
+    passes = recipe.passes - divided.passes
+    return Plan(NAME, VERSION, parameters(recipe, params, divided), passes=passes, proven=proven)
 
 
-def parameters(recipe: Recipe, params: Params) -> dict[str, Any]:
-    """What the release id hashes."""
+def relevance(params: Params, facts: Facts) -> Plan | None:
+    """The price of the geometry: of the mean, and of the first Gram matrix where rows are whitened."""
+    recipe = resolve(params, facts)
+    return geometry(recipe, params, divide(queries(recipe, params), FIRST, params, parts=FIRST))
+
+
+def geometry(recipe: Recipe, params: Params, divided: Divided, **more: Any) -> Plan | None:
+    """What is asked first, as a release of its own.
+
+    Its id hashes its noise, not shares of a whole: the rest of the budget can be spent in any way.
+    """
+    if not divided.first:
+        return None
+    parameters = {
+        "features": recipe.features,
+        "multipliers": {one.query.purpose: one.multiplier for one in divided.first},
+        "delta": params.release.delta,
+        **more,
+        **recipe.moved,
+    }
+    proven = guarantee(divided.first, params.release, argument=GEOMETRY_ARGUMENT)
+    return Plan(GEOMETRY, GEOMETRY_VERSION, parameters, passes=divided.passes, proven=proven)
+
+
+def parameters(recipe: Recipe, params: Params, divided: Divided) -> dict[str, Any]:
+    """What the release id hashes. What was asked first has an id of its own, which is hashed beside this."""
+    first = {one.query.purpose for one in divided.first}
     return {
         "epsilon": params.release.epsilon,
         "delta": params.release.delta,
         "features": recipe.features,
-        "shares": recipe.shares,
+        "shares": {purpose: share for purpose, share in recipe.shares.items() if purpose not in first},
         "whitening_ridge": recipe.ridge,
         "relevance": params.relevance.mode,
         **recipe.moved,
@@ -166,12 +197,37 @@ def make(given: Given) -> Released:
     """
     params, facts = given.params, given.facts
     recipe = resolve(params, facts)
-    priced = price(queries(recipe, params), params.release)
-    noisy_sums = NoisySums(priced, key=given.key, release_id=given.release_id)
+    divided = divide(queries(recipe, params), FIRST, params, parts=FIRST)
+    noisy_sums = NoisySums(divided.later, key=given.key, release_id=given.release_id)
     records = open_records(recipe, facts, given.reader, given.connection, given.release_id)
-    prepare(recipe, facts.n, records, noisy_sums, given.weights)
+    prepare(recipe, divided, records, noisy_sums, given)
     release_moments(recipe.classes, records, noisy_sums)
-    return finish(recipe, records, noisy_sums)
+    return finish(recipe, records, noisy_sums, recipe.passes - divided.passes)
+
+
+@makes
+def make_relevance(given: Given) -> Released:
+    """Read the records and release their geometry, as noisy sums: whoever builds on it centres and whitens
+    by them.
+    """
+    recipe = resolve(given.params, given.facts)
+    divided = divide(queries(recipe, given.params), FIRST, given.params, parts=FIRST)
+    return release_geometry(recipe, divided, given)
+
+
+def release_geometry(recipe: Recipe, divided: Divided, given: Given) -> Released:
+    """The noisy sums of what is asked first."""
+    noisy_sums = NoisySums(divided.first, key=given.key, release_id=given.release_id)
+    records = open_records(recipe, given.facts, given.reader, given.connection, given.release_id)
+    ask_geometry(recipe, given.facts.n, records, noisy_sums)
+    return finish_relevance(recipe, records, noisy_sums, divided)
+
+
+def finish_relevance(recipe: Recipe, records: Records, noisy_sums: NoisySums, divided: Divided) -> Released:
+    """What was asked first, once the passes are as many as were priced."""
+    check_passes(records, divided.passes)
+    said = {"features": recipe.features, "bias": recipe.bias, "limit": LIMIT}
+    return dict(noisy_sums.released), {**said, "sums": noisy_sums.details(shares=False)}
 
 
 def open_records(
@@ -197,12 +253,19 @@ def open_records(
     )
 
 
-def finish(recipe: Recipe, records: Records, noisy_sums: NoisySums) -> Released:
+def check_passes(records: Records, priced: int) -> None:
+    """Records are read as often as was priced.
+
+    Raises:
+        ReleaseError: they were not.
+    """
+    if records.passes != priced:
+        raise ReleaseError(f"the records were read {records.passes} times, but {priced} passes were priced")
+
+
+def finish(recipe: Recipe, records: Records, noisy_sums: NoisySums, passes: int) -> Released:
     """The released tensors and details, once the passes are as many as were priced."""
-    if records.passes != recipe.passes:
-        raise ReleaseError(
-            f"the records were read {records.passes} times, but {recipe.passes} passes were priced"
-        )
+    check_passes(records, passes)
     # Centre and whitening matrix follow from the noisy sums of the first passes, which nobody needs besides.
     tensors = {
         **tensors_of(records.steps),
@@ -217,8 +280,27 @@ def finish(recipe: Recipe, records: Records, noisy_sums: NoisySums) -> Released:
     }
 
 
-def prepare(
-    recipe: Recipe, n: int, records: Records, noisy_sums: NoisySums, weights: NDArray[np.float64] | None
+def prepare(recipe: Recipe, divided: Divided, records: Records, noisy_sums: NoisySums, given: Given) -> None:
+    """The steps before the last pass: from what the stage `relevance` released, or (relevance.mode off) by
+    asking here.
+    """
+    n = given.facts.n
+    if not divided.first:
+        ask_geometry(recipe, n, records, noisy_sums, given.weights)
+        return
+    told, _ = given.earlier()
+    records.steps.append(centre(told["mean"], n, bias=recipe.bias))
+    if "whitening" in recipe.shares:
+        scale = next(one.scale for one in divided.first if one.query.purpose == "whitening")
+        records.steps.append(whiten(told["whitening"], scale, recipe.ridge))
+
+
+def ask_geometry(
+    recipe: Recipe,
+    n: int,
+    records: Records,
+    noisy_sums: NoisySums,
+    weights: NDArray[np.float64] | None = None,
 ) -> None:
     """The passes before the last: each adds a step that depends on released sums only."""
     total = np.zeros(recipe.width, np.int64)

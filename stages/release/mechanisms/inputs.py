@@ -25,7 +25,7 @@ from airlock.params import Params, Section, check
 from airlock.privacy import calibration, sensitivity, sums
 from airlock.privacy.plan import Facts, Plan
 from airlock.records.encoding import unpack
-from stages.mechanisms import Given, Released, makes
+from stages.mechanisms import Given, Released, makes, makes_nothing, no_relevance
 from stages.release import passes
 from stages.release.noisy_sums import NoisySums, Query, check_size, guarantee, price
 from stages.release.units import check_local, moved_records, records_per_unit
@@ -152,8 +152,8 @@ def _columns(params: Params, facts: Facts) -> tuple[Column, ...]:
             f"params.yaml: '{NAME}' is for tables: use coefficients for {facts.kind} data, which is more "
             "accurate there (docs/inputs.md)"
         )
-    if params.relevance.mode != "off":
-        raise ParamsError(f"params.yaml: '{NAME}' takes every column as it is: set relevance.mode to off")
+    if params.relevance.weighs:
+        raise ParamsError(f"params.yaml: '{NAME}' takes every column as it is: set relevance.mode to auto")
     if params.release.features != "auto":
         raise ParamsError(
             f"params.yaml: '{NAME}' has bins instead of a feature map: set release.features to auto"
@@ -227,6 +227,9 @@ def plan(params: Params, facts: Facts) -> Plan:
         **recipe.moved,
     }
     return Plan(NAME, VERSION, parameters, passes=recipe.passes, proven=proven)
+
+
+relevance, make_relevance = no_relevance, makes_nothing
 
 
 @makes

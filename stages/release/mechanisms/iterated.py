@@ -27,8 +27,15 @@ from airlock.privacy.plan import Facts, Plan
 from airlock.privacy.sums import label_rows
 from stages.mechanisms import Given, Released, makes
 from stages.release.mechanisms import coefficients
-from stages.release.mechanisms.coefficients import Recipe, finish, open_records, prepare, release_moments
-from stages.release.noisy_sums import NoisySums, Query, guarantee, price
+from stages.release.mechanisms.coefficients import (
+    FIRST,
+    Recipe,
+    finish,
+    open_records,
+    prepare,
+    release_moments,
+)
+from stages.release.noisy_sums import NoisySums, Query, divide, guarantee
 from stages.release.passes import Chunk, Integers, Sendable, Sums, cross_of
 
 NAME, VERSION = "coefficients-iterated", 1
@@ -155,16 +162,31 @@ def queries(recipe: Recipe, params: Params, rounds: int) -> list[Query]:
 def plan(params: Params, facts: Facts) -> Plan:
     """The price of a release, from parameters and public facts alone."""
     recipe, options, rounds = resolve(params, facts)
-    proven = guarantee(
-        price(queries(recipe, params, rounds), params.release), params.release, argument=ARGUMENT
-    )
+    divided = divide(queries(recipe, params, rounds), FIRST, params, parts=FIRST)
+    proven = guarantee(divided.later, params.release, argument=ARGUMENT)
     parameters = {
-        **coefficients.parameters(recipe, params),
+        **coefficients.parameters(recipe, params, divided),
         "clip": options.clip,
         "ridge": options.ridge,
         "step": options.step,
     }
-    return Plan(NAME, VERSION, parameters, passes=recipe.passes + rounds, proven=proven, interactive=True)
+    passes = recipe.passes + rounds - divided.passes
+    return Plan(NAME, VERSION, parameters, passes=passes, proven=proven, interactive=True)
+
+
+def relevance(params: Params, facts: Facts) -> Plan | None:
+    """The price of the geometry, as `coefficients` has it; no round changes it."""
+    recipe, _, rounds = resolve(params, facts)
+    divided = divide(queries(recipe, params, rounds), FIRST, params, parts=FIRST)
+    return coefficients.geometry(recipe, params, divided)
+
+
+@makes
+def make_relevance(given: Given) -> Released:
+    """Read the records and release their geometry."""
+    recipe, _, rounds = resolve(given.params, given.facts)
+    divided = divide(queries(recipe, given.params, rounds), FIRST, given.params, parts=FIRST)
+    return coefficients.release_geometry(recipe, divided, given)
 
 
 @makes
@@ -172,10 +194,10 @@ def make(given: Given) -> Released:
     """Read the records, pass by pass, and release coefficients and the last head."""
     params, facts = given.params, given.facts
     recipe, options, rounds = resolve(params, facts)
-    priced = price(queries(recipe, params, rounds), params.release)
-    noisy_sums = NoisySums(priced, key=given.key, release_id=given.release_id)
+    divided = divide(queries(recipe, params, rounds), FIRST, params, parts=FIRST)
+    noisy_sums = NoisySums(divided.later, key=given.key, release_id=given.release_id)
     records = open_records(recipe, facts, given.reader, given.connection, given.release_id)
-    prepare(recipe, facts.n, records, noisy_sums, given.weights)
+    prepare(recipe, divided, records, noisy_sums, given)
     release_moments(recipe.classes, records, noisy_sums)
     moments = moments_of(noisy_sums.released, {"sums": noisy_sums.details()}, facts.n)
     head = Head.of(START * recipe.classes * closed_form(moments, options.ridge))
@@ -186,5 +208,5 @@ def make(given: Given) -> Released:
             options.clip / (LIMIT * BOUND)
         )
         head = Head.of(head.weights + options.step * recipe.classes * moments.solve(noisy, options.ridge))
-    tensors, details = finish(replace(recipe, passes=recipe.passes + rounds), records, noisy_sums)
+    tensors, details = finish(recipe, records, noisy_sums, recipe.passes + rounds - divided.passes)
     return {**tensors, "head": head.integers}, {**details, "head_unit": head.unit}

@@ -21,6 +21,7 @@ from airlock.params import Params
 from airlock.privacy import accounting, events, sensitivity
 from airlock.privacy.noise import add_noise
 from airlock.privacy.sums import label_rows
+from stages.mechanisms import Whole
 from stages.release.mechanisms import coefficients, iterated
 from stages.release.noisy_sums import price
 from stages.release.passes import Chunk, Records, Wanted, cross_of, gram_of, sum_of
@@ -30,19 +31,21 @@ NOISE = b"n" * 32
 MECHANISMS = {"coefficients": coefficients, "coefficients-iterated": iterated}
 
 
-def parameters(**release: Any) -> Params:
-    return Params.model_validate({"release": {"delta": 1e-5, **release}})
+def parameters(mode: str = "off", **release: Any) -> Params:
+    """In one stage, where nothing else is asked for."""
+    return Params.model_validate({"relevance": {"mode": mode}, "release": {"delta": 1e-5, **release}})
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS.values())
 @pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 @pytest.mark.parametrize("data", [table(40, 5, 3), pictures(40, 3)])
+@pytest.mark.parametrize("mode", ["off", "auto"])
 def test_a_plan_never_promises_more_than_was_asked(
-    mechanism: Any, neighbours: str, epsilon: float, data: Any
+    mechanism: Any, neighbours: str, epsilon: float, data: Any, mode: str
 ) -> None:
-    params = parameters(epsilon=epsilon, neighbours=neighbours)
-    plan = mechanism.plan(params, facts(data[0], 3))
+    params = parameters(mode, epsilon=epsilon, neighbours=neighbours)
+    plan = Whole(mechanism).plan(params, facts(data[0], 3))
     assert plan.proven.event is not None
     again = accounting.epsilon(events.from_json(plan.proven.event), 1e-5, neighbours=neighbours)
     assert 0.999999 * epsilon <= plan.proven.epsilon == again <= epsilon

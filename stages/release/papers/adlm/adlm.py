@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from airlock.attack.targets import Target
 
 NAME, VERSION = "adlm", 1
+AVERAGED = "averaged-relevance"
 ARGUMENT = "docs/proofs/adlm.md#record-release"
 SHARED_NOISE, RAW_RELEVANCE = "docs/proofs/adlm.md#shared-noise", "docs/proofs/adlm.md#relevance"
 Sensitivity = Literal["literal", "fan-in", "one-map", "pooled-map", "tight"]
@@ -163,6 +164,11 @@ class Recipe:
         """Why nothing finite is proven; empty where something is."""
         if self.options.noise == "batch":
             return "one noise vector is shared by a batch, so differences of its records are released exactly"
+        return self.relevance_flaw
+
+    @property
+    def relevance_flaw(self) -> str:
+        """Why nothing finite is proven of the relevance alone."""
         if self.adaptive and self.options.network == "raw":
             return "relevance goes through a network that was trained on the raw records without privacy"
         if self.adaptive and self.options.allocation == "clamped":
@@ -200,7 +206,9 @@ def resolve(params: Params, facts: Facts, *, adaptive: bool = True) -> Recipe:
     )
     if options.sensitivity == "tight" and not adaptive:
         epsilon = _pure_total(epsilon, params.release.delta, size, moved, shares)
-    first, second, third = (share * epsilon for share in shares)
+    first, second, third = (
+        _divided(shares, epsilon, params, options) if adaptive else (share * epsilon for share in shares)
+    )
     inputs, labels, relevance = _sensitivities(options, facts, batch, span, moved, counted)
     return Recipe(
         options,
@@ -215,6 +223,33 @@ def resolve(params: Params, facts: Facts, *, adaptive: bool = True) -> Recipe:
         moved_labels=moved,
         adaptive=adaptive,
     )
+
+
+def _divided(
+    shares: tuple[float, float, float], epsilon: float, params: Params, options: Options
+) -> tuple[float, float, float]:
+    """Epsilons of relevance, inputs and labels, where the price of relevance may be set.
+
+    Raises:
+        ParamsError: it leaves nothing, or is not to be had.
+    """
+    asked, first = params.relevance, shares[0] * epsilon
+    if asked.mode == "auto" and asked.share != "auto":
+        first = asked.share * epsilon
+    elif asked.mode == "auto" and asked.epsilon != "auto":
+        first = asked.epsilon
+        if options.network == "released":
+            raise ParamsError(
+                "params.yaml: relevance.epsilon does not cover a network that is trained with privacy: set "
+                "relevance.share"
+            )
+    if first >= epsilon:
+        raise ParamsError(
+            f"params.yaml: relevance.epsilon {first} leaves nothing of release.epsilon {epsilon}, which is "
+            "the total of both: set it lower"
+        )
+    rest = (epsilon - first) / (shares[1] + shares[2]) if first != shares[0] * epsilon else epsilon
+    return first, shares[1] * rest, shares[2] * rest
 
 
 def _sensitivities(
@@ -290,12 +325,15 @@ def plan(params: Params, facts: Facts) -> Plan:
     return priced(NAME, resolve(params, facts), params, facts)
 
 
+def split(recipe: Recipe, params: Params) -> bool:
+    """Whether relevance is released by the stage of that name, or here."""
+    return recipe.adaptive and params.relevance.mode == "auto"
+
+
 def priced(name: str, recipe: Recipe, params: Params, facts: Facts) -> Plan:
     """Claimed (by the paper) and proven (Theorems A1-A3) guarantee of one reading."""
+    apart = split(recipe, params)
     released = recipe.adaptive and recipe.options.network == "released"
-    reads = {"raw": recipe.options.pretraining_epochs, "released": network_steps(recipe)}.get(
-        str(recipe.options.network), 0
-    )
     return Plan(
         name,
         VERSION,
@@ -303,12 +341,58 @@ def priced(name: str, recipe: Recipe, params: Params, facts: Facts) -> Plan:
             "epsilon": params.release.epsilon,
             "delta": params.release.delta,
             **recipe.options.model_dump(mode="json"),
+            **({"relevance": "auto"} if apart else {}),
         },
-        passes=1 + (1 + reads if recipe.adaptive else 0),
+        passes=1 + (relevance_passes(recipe) if recipe.adaptive and not apart else 0),
         proven=_proven(recipe, params, facts),
         claimed=_claimed(recipe, params),
-        interactive=released,
+        interactive=released and not apart,
         public_only=bool(recipe.flaw),
+    )
+
+
+def relevance_passes(recipe: Recipe) -> int:
+    """Reads for relevance: one for the mean, and what its network needs."""
+    reads = {"raw": recipe.options.pretraining_epochs, "released": network_steps(recipe)}
+    return 1 + reads.get(str(recipe.options.network), 0)
+
+
+def relevance(params: Params, facts: Facts) -> Plan | None:
+    """The price of the mean relevance; inputs and labels are not in its id."""
+    recipe = resolve(params, facts)
+    if not split(recipe, params):
+        return None
+    near, delta, options = params.release.neighbours, params.release.delta, recipe.options
+    shaping = ("network", "allocation", "stabiliser", "pretraining_epochs")
+    parameters = {
+        "scale": recipe.relevance_scale,
+        "records": recipe.counted,
+        "delta": delta,
+        **{name: getattr(options, name) for name in shaping},
+    }
+    event = None if recipe.relevance_flaw else relevance_event(recipe, params, facts)
+    if options.network == "released":
+        parameters["network_event"] = None if event is None else event["events"][1]
+    proven = Guarantee(
+        "proven",
+        "record",
+        near,
+        inf if event is None else accounting.epsilon(events.from_json(event), delta, neighbours=near),
+        0.0 if event is None else delta,
+        event=event,
+        sensitivity=f"L1: mean relevance {recipe.features / recipe.counted:g}",
+        argument=RAW_RELEVANCE,
+        reason=recipe.relevance_flaw,
+        arithmetic=recipe.arithmetic,
+    )
+    return Plan(
+        AVERAGED,
+        VERSION,
+        parameters,
+        passes=relevance_passes(recipe),
+        proven=proven,
+        interactive=options.network == "released",
+        public_only=event is None,
     )
 
 
@@ -367,8 +451,24 @@ def event_of(recipe: Recipe, params: Params, facts: Facts) -> dict[str, Any]:
         return laplaces(
             (recipe.features, recipe.input_scale / recipe.span), (recipe.moved_labels, recipe.label_scale)
         )
-    total = recipe.input_epsilon + recipe.label_epsilon + recipe.relevance_epsilon
-    pure = {"kind": "discrete-laplace", "noise_parameter": total, "sensitivity": 1}
+    total = recipe.input_epsilon + recipe.label_epsilon
+    if split(recipe, params):
+        return pure_event(total)
+    pure = pure_event(total + recipe.relevance_epsilon)
+    return _with_network(pure, recipe, params, facts)
+
+
+def relevance_event(recipe: Recipe, params: Params, facts: Facts) -> dict[str, Any]:
+    """What the ledger is charged for the mean relevance, and for the network that it goes through."""
+    return _with_network(pure_event(recipe.relevance_epsilon), recipe, params, facts)
+
+
+def pure_event(epsilon: float) -> dict[str, Any]:
+    """The worst mechanism of a pure epsilon."""
+    return {"kind": "discrete-laplace", "noise_parameter": epsilon, "sensitivity": 1}
+
+
+def _with_network(pure: dict[str, Any], recipe: Recipe, params: Params, facts: Facts) -> dict[str, Any]:
     if recipe.options.network != "released":
         return pure
     from stages.release.papers.adlm import pretraining
@@ -396,9 +496,20 @@ def perturbed(recipe: Recipe, given: Given) -> Released:
     """The release of one reading."""
     from stages.release.papers.adlm.perturbation import perturb
 
-    return perturb(
-        recipe, given.params, given.facts, given.reader, key=given.key, release_id=given.release_id
-    )
+    earlier = given.earlier()[0]["relevance"] if split(recipe, given.params) else None
+    named: dict[str, Any] = {"key": given.key, "release_id": given.release_id}
+    return perturb(recipe, given.params, given.facts, given.reader, relevance=earlier, **named)
+
+
+@makes
+def make_relevance(given: Given) -> Released:
+    """Average the relevances of records, and release the noisy sum."""
+    from stages.release.papers.adlm.perturbation import average
+
+    recipe = resolve(given.params, given.facts)
+    named: dict[str, Any] = {"key": given.key, "release_id": given.release_id}
+    total = average(recipe, given.params, given.facts, given.reader, **named)
+    return {"relevance": total}, {"n": given.facts.n, "epsilon": recipe.relevance_epsilon}
 
 
 def targets(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
-from stages.mechanisms import Given, Released, makes
+from stages.mechanisms import Given, Released, makes, makes_nothing, no_relevance
 from stages.release.papers.adlm.adlm import perturbed, priced, resolve
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ NAME = "ilm"
 def plan(params: Params, facts: Facts) -> Plan:
     """The price of a release, from parameters and public facts alone."""
     return priced(NAME, resolve(params, facts, adaptive=False), params, facts)
+
+
+relevance, make_relevance = no_relevance, makes_nothing
 
 
 @makes

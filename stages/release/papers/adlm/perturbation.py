@@ -39,23 +39,21 @@ def perturb(
     key: bytes,
     release_id: str,
     network: Any = None,
+    relevance: Integers | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Relevance (one pass and what its network needs), then inputs, bias and coefficients (one pass).
 
-    `network` is one that relevance goes through and that was made before; without it, it is made here.
+    `relevance` is what was released before, and `network` one that it goes through; without them they are
+    made here.
     """
-    from stages.release.papers.adlm import pretraining
-
     keyed, grid = KeyedNoise(key, release_id), GRIDS[facts.kind]
     tensors: dict[str, Any] = {}
     shares = np.ones(recipe.features)
     if recipe.adaptive:
-        tensors["relevance"] = _relevance(
-            recipe,
-            facts,
-            reader,
-            keyed,
-            network or pretraining.network(recipe, params, facts, reader, key=key, release_id=release_id),
+        tensors["relevance"] = (
+            average(recipe, params, facts, reader, key=key, release_id=release_id, network=network)
+            if relevance is None
+            else relevance
         )
         shares = allocate(tensors["relevance"].astype(np.float64))
     scales = recipe.input_scale / shares
@@ -79,6 +77,23 @@ def perturb(
         "n": facts.n,
         "epsilons": epsilons(recipe),
     }
+
+
+def average(
+    recipe: Recipe,
+    params: Params,
+    facts: Facts,
+    reader: Any,
+    *,
+    key: bytes,
+    release_id: str,
+    network: Any = None,
+) -> Integers:
+    """The noisy sum of relevances, through a network that is made here where there is none."""
+    from stages.release.papers.adlm import pretraining
+
+    network = network or pretraining.network(recipe, params, facts, reader, key=key, release_id=release_id)
+    return _relevance(recipe, facts, reader, KeyedNoise(key, release_id), network)
 
 
 def epsilons(recipe: Recipe) -> dict[str, float]:

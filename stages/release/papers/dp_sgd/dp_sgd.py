@@ -23,7 +23,7 @@ from airlock.params import Params, Section, check
 from airlock.privacy import accounting, calibration, events, noise
 from airlock.privacy.guarantees import Guarantee, Neighbours
 from airlock.privacy.plan import Facts, Plan
-from stages.mechanisms import Released, Tick, silent
+from stages.mechanisms import Released, Tick, makes_nothing, no_relevance, silent
 from stages.release import interactive
 from stages.release.papers.dp_sgd import lower_layers
 
@@ -214,6 +214,7 @@ def train(params: Params, facts: Facts, data: Data, course: interactive.Course) 
 
 
 make = interactive.maker(train, resolve)
+relevance, make_relevance = no_relevance, makes_nothing
 
 
 def load(reader: Any, facts: Facts) -> Data:

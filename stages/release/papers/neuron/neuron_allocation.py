@@ -8,7 +8,8 @@ one-shot, with noise divided by contribution ratio.
     pass p + 2   Gram matrix and cross moments of the neurons, clipped in an ellipsoid whose axes follow the released
                  ratios
 
-A head is then trained without data, for as long as one likes: the number of passes is fixed. Rows have norm
+All but the last pass belong to the stage `relevance`: the axes follow from what it releases. A head is then
+trained without data, for as long as one likes: the number of passes is fixed. Rows have norm
 at most 1 in every pass, whatever the network and the axes are, and ratios have L1 norm at most 1:
 sensitivities are those of `coefficients`, and 1 (zero-out) or sqrt 2 (replace-one) for the ratios; all sums
 are Gaussian and share one budget (docs/proofs/neuron-noise.md#allocation). `direction` says who gets
@@ -17,13 +18,16 @@ less noise: important neurons, the others, or nobody; the price is the same.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from airlock.errors import ParamsError
+from airlock.models.features.projection import Neurons
 from airlock.models.features.rows import LIMIT
 from airlock.models.moments import moments_of
 from airlock.models.papers.hidden_layer import (
@@ -41,8 +45,8 @@ from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes
 from stages.release.mechanisms import coefficients
 from stages.release.mechanisms.coefficients import Recipe
-from stages.release.noisy_sums import NoisySums, Query, guarantee, price
-from stages.release.passes import Chunk, Sums, Wanted
+from stages.release.noisy_sums import Divided, NoisySums, Query, divide, guarantee
+from stages.release.passes import Chunk, Records, Sums, Wanted
 from stages.release.units import check_local
 
 NAME, VERSION = "neuron-allocation", 1
@@ -50,6 +54,8 @@ ARGUMENT = "docs/proofs/neuron-noise.md#allocation"
 HIDDEN_SIZES = {"tabular": 16, "image": 100}
 FIRST_PREFIX = "first-"
 RATE = 0.03
+RATIOS = "contribution-ratios"
+LOWER = "lower."
 
 
 class Options(Section):
@@ -140,41 +146,58 @@ def queries(shape: Shape, params: Params) -> list[Query]:
 def plan(params: Params, facts: Facts) -> Plan:
     """The price of a release, from parameters and public facts alone."""
     shape = resolve(params, facts)
-    proven = guarantee(price(queries(shape, params), params.release), params.release, argument=ARGUMENT)
+    divided = divided_of(shape, params)
+    proven = guarantee(divided.later, params.release, argument=ARGUMENT)
+    first = {one.query.purpose for one in divided.first}
     own = {
         "hidden": shape.hidden,
         "direction": shape.options.direction,
         "epochs": shape.options.epochs,
-        "later_shares": shape.shares,
+        "later_shares": {purpose: share for purpose, share in shape.shares.items() if purpose not in first},
     }
-    parameters = {**coefficients.parameters(shape.first, params), **own}
+    parameters = {**coefficients.parameters(shape.first, params, divided), **own}
+    if first:  # the shares of the first release are in the id of what was asked first
+        del parameters["shares"]
     # The last two passes go through a network that was trained, if only from earlier passes.
-    return Plan(NAME, VERSION, parameters, passes=shape.passes, proven=proven, interactive=True)
+    passes = shape.passes - divided.passes
+    return Plan(NAME, VERSION, parameters, passes=passes, proven=proven, interactive=True)
+
+
+def relevance(params: Params, facts: Facts) -> Plan | None:
+    """The price of the first release and of the contribution ratios."""
+    shape = resolve(params, facts)
+    own = {"hidden": shape.hidden, "epochs": shape.options.epochs, "whitening_ridge": shape.first.ridge}
+    found = coefficients.geometry(shape.first, params, divided_of(shape, params), **own)
+    return replace(found, mechanism=RATIOS, interactive=True) if found else None
+
+
+def divided_of(shape: Shape, params: Params) -> Divided:
+    """All sums but those of the last pass belong to the stage `relevance`."""
+    asked = queries(shape, params)
+    return divide(asked, [one.purpose for one in asked if one.purpose not in ("gram", "cross")], params)
 
 
 @makes
 def make(given: Given) -> Released:
-    """Read the records, pass by pass, and release the moments of the neurons."""
+    """Read the records and release the moments of the neurons; with relevance.mode off all that comes before
+    it as well.
+    """
     params, facts = given.params, given.facts
     shape = resolve(params, facts)
-    priced = price(queries(shape, params), params.release)
-    noisy_sums = NoisySums(priced, key=given.key, release_id=given.release_id)
+    divided = divided_of(shape, params)
+    noisy_sums = NoisySums(divided.later, key=given.key, release_id=given.release_id)
     records = coefficients.open_records(shape.first, facts, given.reader)
-    coefficients.prepare(shape.first, facts.n, records, noisy_sums, given.weights)
-    exact = records.ask(
-        Wanted({FIRST_PREFIX + "gram": "gram", FIRST_PREFIX + "cross": "cross"}, shape.first.classes)
-    )
-    first = {
-        purpose: noisy_sums.add_noise(FIRST_PREFIX + purpose, exact[FIRST_PREFIX + purpose])
-        for purpose in ("gram", "cross")
-    }
-    lower = train_lower(shape, first, noisy_sums, facts.n)
-    records.steps.append(lower.step)
-    ratios = noisy_sums.add_noise("ratios", records.ask(Ratios(lower))["ratios"])
+    if divided.first:
+        told, _ = given.earlier()
+        coefficients.prepare(shape.first, divided, records, noisy_sums, given)
+        lower, ratios = lower_from(told), told["ratios"]
+        records.steps.append(lower.step)
+    else:
+        lower, ratios = ask_ratios(shape, facts.n, records, noisy_sums, given.weights)
     allocation = allocate(lower, ratios, shape.options.direction)
     records.steps.append(allocation)
     coefficients.release_moments(shape.first.classes, records, noisy_sums)
-    tensors, details = coefficients.finish(replace(shape.first, passes=shape.passes), records, noisy_sums)
+    tensors, details = coefficients.finish(shape.first, records, noisy_sums, shape.passes - divided.passes)
     gram, cross = expectation(lower, allocation, shape.first.classes)
     return {**tensors, "ratios": ratios, "expected.gram": gram, "expected.cross": cross}, {
         **details,
@@ -182,7 +205,55 @@ def make(given: Given) -> Released:
     }
 
 
-def train_lower(shape: Shape, first: dict[str, NDArray[np.int64]], noisy_sums: NoisySums, n: int) -> Lower:
+@makes
+def make_relevance(given: Given) -> Released:
+    """Read the records and release how much each neuron contributes, with the network that it is told of."""
+    shape = resolve(given.params, given.facts)
+    divided = divided_of(shape, given.params)
+    noisy_sums = NoisySums(divided.first, key=given.key, release_id=given.release_id)
+    records = coefficients.open_records(shape.first, given.facts, given.reader)
+    lower, _ = ask_ratios(shape, given.facts.n, records, noisy_sums)
+    tensors, details = coefficients.finish_relevance(shape.first, records, noisy_sums, divided)
+    return {**tensors, **lower_tensors(lower)}, details
+
+
+def ask_ratios(
+    shape: Shape,
+    n: int,
+    records: Records,
+    noisy_sums: NoisySums,
+    weights: NDArray[np.float64] | None = None,
+) -> tuple[Lower, NDArray[np.int64]]:
+    """The passes before the last: a first release, the hidden layer that follows from it, and the
+    contribution ratios.
+    """
+    coefficients.ask_geometry(shape.first, n, records, noisy_sums, weights)
+    exact = records.ask(
+        Wanted({FIRST_PREFIX + "gram": "gram", FIRST_PREFIX + "cross": "cross"}, shape.first.classes)
+    )
+    told = {
+        purpose: noisy_sums.add_noise(FIRST_PREFIX + purpose, exact[FIRST_PREFIX + purpose])
+        for purpose in ("gram", "cross")
+    }
+    lower = train_lower(shape, told, noisy_sums, n)
+    records.steps.append(lower.step)
+    return lower, noisy_sums.add_noise("ratios", records.ask(Ratios(lower))["ratios"])
+
+
+def lower_tensors(lower: Lower) -> dict[str, NDArray[Any]]:
+    """The lower network as it is released: made from released sums, by anyone."""
+    step = {"matrix": lower.step.matrix, "step_offset": lower.step.offset}
+    rest = {name: getattr(lower, name) for name in ("output", "offset", "samples", "labels")}
+    return {LOWER + name: value for name, value in {**step, **rest}.items()}
+
+
+def lower_from(tensors: Mapping[str, NDArray[Any]]) -> Lower:
+    """The inverse of `lower_tensors`."""
+    found = {name.removeprefix(LOWER): value for name, value in tensors.items() if name.startswith(LOWER)}
+    return Lower(Neurons(found.pop("matrix"), found.pop("step_offset")), **found)
+
+
+def train_lower(shape: Shape, told: dict[str, NDArray[np.int64]], noisy_sums: NoisySums, n: int) -> Lower:
     """The hidden layer, from the first release alone, by the training that the open room uses: it has no
     other argument.
     """
@@ -190,7 +261,7 @@ def train_lower(shape: Shape, first: dict[str, NDArray[np.int64]], noisy_sums: N
 
     scales = {purpose: noisy_sums.details()[FIRST_PREFIX + purpose] for purpose in ("gram", "cross")}
     space = discriminant(
-        moments_of(first, {"sums": scales}, n), scales["cross"]["scale"] / (LIMIT * shape.first.classes)
+        moments_of(told, {"sums": scales}, n), scales["cross"]["scale"] / (LIMIT * shape.first.classes)
     )
     training = TrainParams(
         head="mlp", hidden=shape.hidden, epochs=shape.options.epochs, learning_rate=RATE, device="cpu"

@@ -35,15 +35,14 @@ from pydantic import Field
 from airlock.params import Params, Section, check
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
-from stages.mechanisms import Released
-from stages.release import interactive
+from stages.mechanisms import Given, Released, makes
+from stages.release.keyed_noise import KeyedNoise
 from stages.release.units import check_record
 
 if TYPE_CHECKING:
     from airlock.attack.targets import Target
-    from stages.release.papers.dp_sgd.dp_sgd import Data
 
-NAME, VERSION = "neuron-noise", 1
+NAME, VERSION, RATIOS = "neuron-noise", 1, "neuron-ratios"
 ARGUMENT = "docs/proofs/neuron-noise.md#constant-noise"
 FLAWS = {
     "once": "a neuron's noise is constant, so it is another first value of its bias, and noise on the loss "
@@ -180,23 +179,69 @@ def plan(params: Params, facts: Facts) -> Plan:
         "epsilon": params.release.epsilon,
         "network": recipe.network,
         **recipe.options.model_dump(mode="json"),
+        **({"relevance": "auto"} if split(params) else {}),
     }
-    reads = recipe.pretraining_steps + 1 + recipe.steps
+    reads = recipe.steps + (0 if split(params) else recipe.pretraining_steps + 1)
     return Plan(NAME, VERSION, parameters, reads, proven, claimed, interactive=True, public_only=True)
 
 
-def train(params: Params, facts: Facts, data: Data, course: interactive.Course) -> Released:
-    """Pre-train, find the ratios, make the noise, train; the last iterate and the ratios are released."""
+def split(params: Params) -> bool:
+    """Whether the ratios are released by the stage `relevance`, or here."""
+    return params.relevance.mode == "auto"
+
+
+def relevance(params: Params, facts: Facts) -> Plan | None:
+    """The contribution ratios: through a network that saw the raw records, so nothing finite is proven."""
+    if not split(params):
+        return None
+    recipe, near = resolve(params, facts), params.release.neighbours
+    reason = "contribution ratios go through a network that was trained on the raw records without privacy"
+    proven = Guarantee(
+        "proven", "record", near, math.inf, 0.0, argument=ARGUMENT, reason=reason, arithmetic="idealised"
+    )
+    shaping = (
+        "iterations",
+        "batch",
+        "learning_rate",
+        "pretraining_epochs",
+        "relevance_records",
+        "stabiliser",
+    )
+    parameters = {
+        "network": recipe.network,
+        **{name: getattr(recipe.options, name) for name in shaping},
+    }
+    reads = recipe.pretraining_steps + 1
+    return Plan(RATIOS, VERSION, parameters, reads, proven, interactive=True, public_only=True)
+
+
+@makes
+def make(given: Given) -> Released:
+    """Make the noise from the ratios, and train; the last iterate and the ratios are released.
+
+    With relevance.mode off the ratios are found here.
+    """
+    from stages.release.papers.dp_sgd.dp_sgd import load
     from stages.release.papers.dp_sgd.gradients import tensors_of
     from stages.release.papers.neuron.training import train_network
 
-    recipe = resolve(params, facts)
-    network, ratios = train_network(recipe, data, course.keyed, course.tick)
+    recipe, facts = resolve(given.params, given.facts), given.facts
+    found = given.earlier()[0]["contributions"] if split(given.params) else None
+    keyed = KeyedNoise(given.key, given.release_id)
+    network, ratios = train_network(recipe, load(given.reader, facts), keyed, given.tick, found)
     details = {"network": recipe.network, "n": facts.n, "steps": recipe.steps, "neurons": recipe.perturbed}
     return {**tensors_of(network), "contributions": ratios}, details
 
 
-make = interactive.maker(train, resolve)
+@makes
+def make_relevance(given: Given) -> Released:
+    """Pre-train on raw records, and find the ratios."""
+    from stages.release.papers.dp_sgd.dp_sgd import load
+    from stages.release.papers.neuron.training import found_ratios
+
+    recipe = resolve(given.params, given.facts)
+    ratios = found_ratios(recipe, load(given.reader, given.facts))
+    return {"contributions": ratios}, {"network": recipe.network, "n": given.facts.n}
 
 
 def targets(

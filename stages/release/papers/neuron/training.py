@@ -23,16 +23,21 @@ LEAST_RATIO = 1e-6
 
 
 def train_network(
-    recipe: Recipe, data: Data, keyed: KeyedNoise, tick: Tick = silent
+    recipe: Recipe, data: Data, keyed: KeyedNoise, tick: Tick = silent, ratios: Ratios | None = None
 ) -> tuple[Ordered, Ratios]:
-    """The trained network and the merged tuple of contribution ratios."""
-    earlier = _fresh(recipe, PRETRAINING_SEED)
-    descend(earlier, data, recipe, recipe.pretraining_steps)
-    ratios = merged_ratios(earlier, data, recipe)
+    """The trained network and the merged tuple of contribution ratios, which may be known from before."""
+    ratios = found_ratios(recipe, data) if ratios is None else ratios
     scales = proportions(ratios, recipe) * (sensitivity(data, recipe) / recipe.epsilons[0])
     network = _fresh(recipe, SEED)
     descend(network, data, recipe, recipe.steps, scales=scales, keyed=keyed, tick=tick)
     return network.eval(), ratios
+
+
+def found_ratios(recipe: Recipe, data: Data) -> Ratios:
+    """Contribution ratios in a network of the same layers that saw the raw records for a few epochs."""
+    earlier = _fresh(recipe, PRETRAINING_SEED)
+    descend(earlier, data, recipe, recipe.pretraining_steps)
+    return merged_ratios(earlier, data, recipe)
 
 
 def _fresh(recipe: Recipe, seed: int) -> Ordered:

@@ -37,7 +37,7 @@ from airlock.privacy import sensitivity
 from airlock.privacy.noise import MAX_SCALE
 from airlock.privacy.plan import Facts, Plan
 from airlock.privacy.sums import LARGEST_TOTAL, cut_slack
-from stages.mechanisms import Given, Released, makes
+from stages.mechanisms import Given, Released, makes, makes_nothing, no_relevance
 from stages.release.noisy_sums import NoisySums, Query, guarantee, price
 from stages.release.passes import Sums, Wanted
 from stages.release.per_user import RowMaker, sum_records, sum_users
@@ -152,9 +152,9 @@ def resolve(params: Params, facts: Facts) -> Recipe:
     if facts.friends is None or facts.per_user is None:
         raise ParamsError(f"params.yaml: '{NAME}' needs a schema with `user.friends` (docs/behaviour.md)")
     check_local(params, NAME)
-    if params.relevance.mode != "off" or params.release.engine != "local" or params.release.passes != "auto":
+    if params.relevance.weighs or params.release.engine != "local" or params.release.passes != "auto":
         raise ParamsError(
-            f"params.yaml: '{NAME}' takes relevance.mode off, release.engine local and release.passes auto"
+            f"params.yaml: '{NAME}' takes relevance.mode auto, release.engine local and release.passes auto"
         )
     if unknown := set(options.caps) - set(CAPS):
         raise ParamsError(f"params.yaml: release.options.caps: no '{min(unknown)}'; caps: {', '.join(CAPS)}")
@@ -297,6 +297,9 @@ def plan(params: Params, facts: Facts) -> Plan:
     )
     parameters |= moved_records(params, facts)
     return Plan(NAME, VERSION, parameters, passes=recipe.passes, proven=proven)
+
+
+relevance, make_relevance = no_relevance, makes_nothing
 
 
 @makes

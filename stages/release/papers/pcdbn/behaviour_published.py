@@ -40,7 +40,7 @@ from airlock.params import Params, Section, check
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
 from airlock.records.encoding import unpack
-from stages.mechanisms import Given, Released, makes
+from stages.mechanisms import Given, Released, makes, makes_nothing, no_relevance
 from stages.release.keyed_noise import KeyedNoise
 from stages.release.units import check_local
 
@@ -73,10 +73,10 @@ def resolve(params: Params, facts: Facts) -> tuple[Options, WindowLayout]:
     if facts.friends is None:
         raise ParamsError(f"params.yaml: '{NAME}' needs a schema with `user.friends` (docs/behaviour.md)")
     check_local(params, NAME)
-    if params.release.unit != "record" or params.relevance.mode != "off":
+    if params.release.unit != "record" or params.relevance.weighs:
         raise ParamsError(
             f"params.yaml: '{NAME}' offers release.unit record, "
-            "release.engine local and relevance.mode off only"
+            "release.engine local and relevance.mode auto only"
         )
     return options, layout_of(facts.shape, facts.friends["slots"], options.days, options.height)
 
@@ -113,6 +113,9 @@ def plan(params: Params, facts: Facts) -> Plan:
         True,
         public_only=True,
     )
+
+
+relevance, make_relevance = no_relevance, makes_nothing
 
 
 @makes

@@ -6,7 +6,8 @@ of p p^T, which is all that the degree-1 energy of a convolutional Boltzmann mac
 Filters are trained between two passes inside this stage, but from released moments alone
 (airlock/models/papers/filters.py): they are post-processing, cost nothing, and anyone can train them again
 from the released tensors. On the features of the learned filters the head is `coefficients`, three more
-passes.
+passes. The stage `relevance` releases the moments of the layers and the geometry behind them, `release` the
+head's coefficients.
 
 Sensitivity of a layer's moments (Frobenius, in grid units): every record's matrix is scaled to norm C =
 LIMIT, so C under zero-out; the matrices are truncated positive semidefinite ones of size d, so sqrt 2 (C +
@@ -31,13 +32,14 @@ from airlock.privacy import sensitivity
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes
 from stages.release.mechanisms import coefficients
-from stages.release.noisy_sums import NoisySums, Query, guarantee, price
+from stages.release.noisy_sums import Divided, NoisySums, Query, divide, guarantee
 from stages.release.passes import Records, Wanted
 from stages.release.units import check_local
 
 NAME, VERSION = "patch-moments", 1
 ARGUMENT = "docs/proofs/patch-moments.md#guarantee"
 HEAD_PASSES = 3
+GEOMETRY = "patch-geometry"
 FILTERS = {"divergence": filters.diverge, "eigenvectors": filters.eigenvectors}
 
 
@@ -105,10 +107,9 @@ def _refuse(params: Params, facts: Facts, options: Options) -> None:
             f"params.yaml: release.options.layers: 1 or {len(patches.SIDES)} layers, not "
             f"{len(options.layers)}"
         )
-    if params.release.features != "auto" or params.relevance.mode != "off":
+    if params.release.features != "auto" or params.relevance.weighs:
         raise ParamsError(
-            f"params.yaml: '{NAME}' learns its features: set "
-            "release.features to auto and relevance.mode to off"
+            f"params.yaml: '{NAME}' learns its features: set release.features and relevance.mode to auto"
         )
     if params.release.passes not in ("auto", len(options.layers) + HEAD_PASSES):
         raise ParamsError(
@@ -133,37 +134,72 @@ def queries(recipe: Recipe, params: Params) -> list[Query]:
 def plan(params: Params, facts: Facts) -> Plan:
     """The price of a release, from parameters and public facts alone."""
     recipe = resolve(params, facts)
-    proven = guarantee(price(queries(recipe, params), params.release), params.release, argument=ARGUMENT)
-    learned = {
-        "layers": list(recipe.options.layers),
-        "layer_share": recipe.options.layer_share,
-        "learner": recipe.options.learner,
-    }
+    divided = divided_of(recipe, params)
+    proven = guarantee(divided.later, params.release, argument=ARGUMENT)
+    share = {} if divided.first else {"layer_share": recipe.options.layer_share}
     return Plan(
         NAME,
         VERSION,
-        {**coefficients.parameters(recipe.head, params), **learned},
-        recipe.depth + HEAD_PASSES,
+        {**coefficients.parameters(recipe.head, params, divided), **_learned(recipe), **share},
+        recipe.depth + HEAD_PASSES - divided.passes,
         proven,
     )
 
 
+def _learned(recipe: Recipe) -> dict[str, Any]:
+    return {"layers": list(recipe.options.layers), "learner": recipe.options.learner}
+
+
+def relevance(params: Params, facts: Facts) -> Plan | None:
+    """The price of the layers' moments and of the geometry behind them."""
+    recipe = resolve(params, facts)
+    found = coefficients.geometry(recipe.head, params, divided_of(recipe, params), **_learned(recipe))
+    return replace(found, mechanism=GEOMETRY) if found else None
+
+
+def divided_of(recipe: Recipe, params: Params) -> Divided:
+    """All sums but the head's own belong to the stage `relevance`."""
+    asked = queries(recipe, params)
+    return divide(asked, [one.purpose for one in asked if one.purpose not in ("gram", "cross")], params)
+
+
 @makes
 def make(given: Given) -> Released:
-    """Read the records once for each layer and three times for the head: integer tensors, and what a reader
-    must know about them.
+    """Read the records for the head: integer tensors, and what a reader must know about them.
+
+    With relevance.mode off also once for each layer, and for the geometry.
     """
     params, facts, reader = given.params, given.facts, given.reader
     recipe = resolve(params, facts)
-    priced = price(queries(recipe, params), params.release)
-    noisy_sums = NoisySums(priced, key=given.key, release_id=given.release_id)
+    divided = divided_of(recipe, params)
+    noisy_sums = NoisySums(divided.later, key=given.key, release_id=given.release_id)
+    layers = (
+        patches.layers_of(given.earlier()[0]) if divided.first else learn(recipe, facts, reader, noisy_sums)
+    )
+    told = given.earlier()[0] if divided.first else noisy_sums.released
+    records = Records(reader, patches.learned_map(facts.shape, layers), facts.shape)
+    coefficients.prepare(recipe.head, divided, records, noisy_sums, given)
+    coefficients.release_moments(recipe.head.classes, records, noisy_sums)
+    # Passes over the layers' own maps are counted by `learn`.
+    head = HEAD_PASSES - (divided.passes - recipe.depth if divided.first else 0)
+    tensors, details = coefficients.finish(recipe.head, records, noisy_sums, head)
+    moments = {_purpose(depth): told[_purpose(depth)] for depth in range(recipe.depth)}
+    return {**tensors, **moments, **patches.tensors_of(layers)}, {**details, "filters": _provenance(recipe)}
+
+
+@makes
+def make_relevance(given: Given) -> Released:
+    """Read the records once for each layer, and for the geometry of what its filters see."""
+    facts, reader = given.facts, given.reader
+    recipe = resolve(given.params, facts)
+    divided = divided_of(recipe, given.params)
+    noisy_sums = NoisySums(divided.first, key=given.key, release_id=given.release_id)
     layers = learn(recipe, facts, reader, noisy_sums)
     records = Records(reader, patches.learned_map(facts.shape, layers), facts.shape)
-    coefficients.prepare(recipe.head, facts.n, records, noisy_sums, None)
-    coefficients.release_moments(recipe.head.classes, records, noisy_sums)
-    tensors, details = coefficients.finish(recipe.head, records, noisy_sums)
-    moments = {_purpose(depth): noisy_sums.released[_purpose(depth)] for depth in range(recipe.depth)}
-    return {**tensors, **moments, **patches.tensors_of(layers)}, {**details, "filters": _provenance(recipe)}
+    coefficients.ask_geometry(recipe.head, facts.n, records, noisy_sums)
+    head = replace(divided, passes=divided.passes - recipe.depth)
+    tensors, details = coefficients.finish_relevance(recipe.head, records, noisy_sums, head)
+    return {**tensors, **patches.tensors_of(layers)}, details
 
 
 def learn(

@@ -42,7 +42,7 @@ def parameters(*, epsilon: float = 1.0, neighbours: str = "zero-out", **options:
         "neighbours": neighbours,
         "options": options,
     }
-    return Params.model_validate({"release": release})
+    return Params.model_validate({"release": release, "relevance": {"mode": "off"}})
 
 
 def make(

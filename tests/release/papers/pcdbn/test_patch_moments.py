@@ -33,9 +33,8 @@ QUIET = {"confidence": 0.95, "seed": 0, "sampler": "auto", "tick": lambda done, 
 
 
 def parameters(options: dict[str, Any] | None = None, **release: Any) -> Params:
-    return Params.model_validate(
-        {"release": {"mechanism": "patch-moments", "epsilon": 5.0, "options": options or SMALL, **release}}
-    )
+    asked = {"mechanism": "patch-moments", "epsilon": 5.0, "options": options or SMALL, **release}
+    return Params.model_validate({"release": asked, "relevance": {"mode": "off"}})
 
 
 def released(
