@@ -57,6 +57,10 @@ class LedgerError(RefusedError):
     """The ledger is missing, was changed, or cannot be reached."""
 
 
+class LedgerMoved(LedgerError):
+    """The ledger is kept elsewhere now."""
+
+
 class ReleaseError(RefusedError):
     """A release is not what its manifest or its archive says."""
 

@@ -275,9 +275,9 @@ def move(
 
     place = project(Path.cwd())
     reconcile.require(place, Path.cwd())
-    count = reconcile.open_ledger(place, public=False).copy_to(url)
+    count = reconcile.open_ledger(place, public=False).move_to(url)
     typer.echo(f"{count} entries copied and checked; from now on: export AIRLOCK_LEDGER_URL={_hidden(url)}")
-    typer.echo("put the old one aside: a release written to it after this is found as a fork, and refused")
+    typer.echo("the old one is closed: it tells where the ledger is now, and nothing else")
 
 
 def _hidden(url: str) -> str:

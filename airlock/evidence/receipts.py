@@ -115,6 +115,10 @@ def _read_one(path: str, text: str, signers: Policy) -> Receipt:
 
 def in_workspace(workspace: Path) -> list[Receipt]:
     """All receipts of the working tree."""
-    files = sorted((workspace / FOLDER).glob("*/*.json"))
-    texts = [(file.relative_to(workspace).as_posix(), file.read_text()) for file in files]
-    return read(texts, policy.of_workspace(workspace))
+    return read(files(workspace), policy.of_workspace(workspace))
+
+
+def files(workspace: Path) -> list[tuple[str, str]]:
+    """Path and text of every receipt of the working tree, unread."""
+    found = sorted((workspace / FOLDER).glob("*/*.json"))
+    return [(file.relative_to(workspace).as_posix(), file.read_text()) for file in found]

@@ -14,11 +14,12 @@ BYTECODE_FOLDER = "__pycache__"
 """Beside code it is not counted, and so not shown to a stage (run/paths.py)."""
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+
 def canonical_json(document: Any) -> bytes:
     """JSON with sorted keys, no white space and no NaN: one document, one byte string."""
-    return json.dumps(
-        document, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False
-    ).encode()
+    return _CANONICAL.encode(document).encode()
 
 
 def sha256_json(document: Any) -> str:

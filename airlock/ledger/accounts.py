@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 from airlock.inside.digests import canonical_json
@@ -106,7 +107,7 @@ class Account:
         """The cap in force."""
         return self.caps[-1] if self.caps else None
 
-    @property
+    @cached_property
     def charged(self) -> tuple[Release, ...]:
         """What counts: committed releases and reservations alike."""
         return tuple(release for release in self.releases if release.charged)
@@ -114,11 +115,12 @@ class Account:
 
 @dataclass
 class Book:
-    """All accounts, filled from the entries."""
+    """All accounts, filled from the entries; `moved` says where the ledger is kept now, if not here."""
 
     caps: dict[str, tuple[Cap, ...]] = field(default_factory=dict)
     releases: dict[str, Release] = field(default_factory=dict)
     retired: dict[str, str] = field(default_factory=dict)
+    moved: str | None = None
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -129,27 +131,50 @@ class Book:
     def account(self, population: str) -> Account:
         """The account of a population, empty if nothing is known about it."""
         mine = tuple(release for release in self.releases.values() if release.population == population)
-        return Account(population, self.caps.get(population, ()), mine, self.retired.get(population))
+        return self._account(population, mine)
+
+    def accounts(self) -> dict[str, Account]:
+        """Every account, read in one go."""
+        mine: dict[str, list[Release]] = {population: [] for population in sorted(self.caps)}
+        for release in self.releases.values():
+            mine.setdefault(release.population, []).append(release)
+        return {population: self._account(population, tuple(mine[population])) for population in sorted(mine)}
+
+    def _account(self, population: str, releases: tuple[Release, ...]) -> Account:
+        return Account(population, self.caps.get(population, ()), releases, self.retired.get(population))
 
 
 def read_book(entries: Iterable[Entry]) -> Book:
     """Fold the entries, noting whatever makes no sense."""
     book = Book()
+    add(book, entries)
+    return book
+
+
+def add(book: Book, entries: Iterable[Entry]) -> None:
+    """Fold further entries into a book."""
     for entry in entries:
         if problem := _add(book, entry):
             book.problems.append(f"entry {entry.sequence} ({entry.kind}) {problem}")
-    return book
 
 
 def _add(book: Book, entry: Entry) -> str | None:
     known, details = book.releases.get(entry.release_id), entry.details
+    if book.moved is not None:
+        return f"was written after the ledger had been moved to {book.moved}"
     match entry.kind:
         case "open" | "recover":
             return None
+        case "moved":
+            book.moved = str(details["to"])
         case "retire":
             book.retired[entry.population] = details["why"]
         case "cap":
-            seen = bool(book.account(entry.population).charged)
+            seen = any(
+                release.charged
+                for release in book.releases.values()
+                if release.population == entry.population
+            )
             book.caps[entry.population] = (
                 *book.caps.get(entry.population, ()),
                 Cap(

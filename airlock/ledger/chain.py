@@ -13,6 +13,7 @@ from airlock.inside.digests import canonical_json, sha256_json
 START = "0" * 64
 KINDS = (
     "open", "cap", "reserve", "disclosure", "take-over", "start", "commit", "lost", "return", "retire", "recover",
+    "moved",
 )  # fmt: skip
 Head = tuple[int | None, str]
 
@@ -88,11 +89,16 @@ def link(
     return Entry(sequence, kind, population, release_id, payload, previous, unsigned.digest())
 
 
-def problems(entries: Sequence[Entry]) -> list[str]:
-    """What is wrong with the chain itself: one line for each entry that was edited, removed or moved."""
+def problems(entries: Sequence[Entry], after: Entry | None = None) -> list[str]:
+    """What is wrong with the chain itself: one line for each entry that was edited, removed or moved.
+
+    Args:
+        entries: all of them, or those that follow `after`.
+        after: an entry that is known to be right, with all before it.
+    """
     if not entries:
         return ["the ledger is empty: its first entry was removed"]
-    found, last = [], Entry(0, "", "", "", "", "", START)
+    found, last = [], after or Entry(0, "", "", "", "", "", START)
     for entry in entries:
         if entry.sequence != last.sequence + 1:
             found.append(f"entry {last.sequence + 1} is missing: the next one is {entry.sequence}")
@@ -140,13 +146,13 @@ def accepted_heads(entries: Iterable[Entry]) -> set[str]:
 
 
 def forks(heads: Iterable[Head]) -> list[str]:
-    """Places that two signed heads claim: two copies of one ledger were both written to."""
+    """Places that two heads claim: two copies of one ledger were both written to."""
     found: dict[int, set[str]] = {}
     for sequence, digest in heads:
         if sequence is not None:
             found.setdefault(sequence, set()).add(digest)
     return [
-        f"entry {sequence} has {len(digests)} signed heads "
+        f"entry {sequence} has {len(digests)} heads "
         f"({', '.join(sorted(each[:12] for each in digests))}): "
         f"two copies of the ledger were written to"
         for sequence, digests in sorted(found.items())

@@ -33,10 +33,15 @@ def salts(entries: Iterable[Entry]) -> dict[str, str]:
 
 
 def link_of(
-    entries: list[Entry], kind: str, *, population: str, release_id: str = "", details: Mapping[str, Any]
+    last: Entry,
+    kind: str,
+    *,
+    population: str,
+    salt: str | None,
+    release_id: str = "",
+    details: Mapping[str, Any],
 ) -> Entry:
-    """The entry of a population that follows `entries`, with its commitment."""
-    salt, last = salts(entries).get(population), entries[-1]
+    """The entry of a population that follows `last`, with its commitment; `salt` is None for its first."""
     fresh = {"salt": secrets.token_hex(32)} if salt is None else {}
     committed = {
         "commitment": commitment(salt or fresh["salt"], population, last.sequence + 1),

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from sqlalchemy import Connection
 
-from airlock.errors import BudgetRefused, InputError, LedgerError, ReleaseError
+from airlock.errors import BudgetRefused, InputError, LedgerError, LedgerMoved, ReleaseError
 from airlock.ledger import chain, commitments, refusals, tables, totals
 from airlock.ledger.accounts import Book, Cap, Release, read_book
 from airlock.ledger.chain import Entry, Head
 from airlock.ledger.commitments import link_of
-from airlock.ledger.store import Store
+from airlock.ledger.store import Row, Store
 from airlock.ledger.totals import Quote, Spent
+from airlock.ledger.verified import Verified
 
 # How often a reservation is priced again because another one came between, before it is priced under the
 # lock.
@@ -51,6 +54,7 @@ class Ledger:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._verified = Verified()
 
     @classmethod
     def open(cls, url: str, *, create: bool, scratch: bool = False) -> Ledger:
@@ -82,7 +86,7 @@ class Ledger:
     @property
     def scratch(self) -> bool:
         """Whether it takes public data only."""
-        return bool(self.history()[0].details["scratch"])
+        return self._look().scratch
 
     def set_cap(
         self,
@@ -127,24 +131,21 @@ class Ledger:
                 "a cap needs a population, a name (--who) and a reason (--why), which are kept in the ledger"
             )
         cap = Cap(float(epsilon), float(delta), who, why, _now(), pure=pure, slack=slack)
-        with self._store.writing() as connection:
-            entries, book = self._read(connection)
-            account = book.account(population)
+        with self._writing() as (connection, known):
+            account = known.book.account(population)
             if totals.passes_promise(account, cap):
                 if not odometer:
                     raise BudgetRefused(refusals.raising(population, totals.promise(account) or cap))
                 cap = replace(cap, odometer=True)
-            self._store.append(
-                connection, link_of(entries, "cap", population=population, details=cap.terms())
-            )
+            self._append(connection, known, "cap", population, cap.terms())
 
     def cap(self, population: str) -> Cap | None:
         """The cap in force."""
-        return self._book().account(population).cap
+        return self._look().book.account(population).cap
 
     def populations(self) -> list[str]:
         """Every population that has a cap or a release."""
-        return self._book().populations
+        return self._look().book.populations
 
     def reserve(
         self,
@@ -179,23 +180,22 @@ class Ledger:
         for patience in reversed(range(TRIES)):
             # Priced before the lock is taken: sums of loss distributions take seconds, which other writers
             # need not wait for.
-            with self._store.reading() as connection:
-                earlier, before = self._read(connection)
-            quote = Quote(before.account(population), (asked,))
-            fits = release_id in before.releases or not asked.charged or quote.fits
+            before = self._look()
+            head, quote = before.last.hash, Quote(before.book.account(population), (asked,))
+            fits = release_id in before.book.releases or not asked.charged or quote.fits
             with self._store.writing() as connection:
-                entries, book = self._read(connection)
-                if known := book.releases.get(release_id):
-                    return self._resume(connection, entries, known, asked)
-                if entries[-1].hash != earlier[-1].hash:
-                    if patience and book.account(population) != quote.account:
+                now = self._newest(connection)
+                if known := now.book.releases.get(release_id):
+                    return self._resume(connection, now, known, asked)
+                if now.last.hash != head:
+                    if patience and now.book.account(population) != quote.account:
                         continue  # somebody else was faster: price again, outside
-                    quote = Quote(book.account(population), (asked,))
+                    quote = Quote(now.book.account(population), (asked,))
                     fits = not asked.charged or quote.fits
-                refusals.check_terms(asked, quote.account, scratch=bool(entries[0].details["scratch"]))
+                refusals.check_terms(asked, quote.account, scratch=now.scratch)
                 if fits:
                     kind = "reserve" if asked.charged else "disclosure"
-                    self._write(connection, entries, kind, asked, _reserved_terms(asked, quote))
+                    self._write(connection, now, kind, asked, _reserved_terms(asked, quote))
                     return Reservation(release_id, "new", charged=asked.charged)
             break
         # Out of the transaction: the message takes further sums, and nobody should wait for them.
@@ -208,9 +208,8 @@ class Ledger:
             LedgerError: if it was never reserved.
             ReleaseError: if it was committed with other bytes; nothing is written.
         """
-        with self._store.writing() as connection:
-            entries, book = self._read(connection)
-            known = book.releases.get(release_id)
+        with self._writing() as (connection, now):
+            known = now.book.releases.get(release_id)
             if known is None:
                 raise LedgerError(
                     f"release {release_id[:12]} was never reserved: run it through `airlock run`"
@@ -218,7 +217,7 @@ class Ledger:
             if known.manifest not in (None, manifest_sha256):
                 raise ReleaseError(refusals.other_bytes(known))
             if known.manifest is None:
-                self._write(connection, entries, "commit", known, {"manifest": manifest_sha256})
+                self._write(connection, now, "commit", known, {"manifest": manifest_sha256})
 
     def start(self, release_id: str) -> None:
         """Say that a reserved release's stage will now be let near records: from here on it cannot be given
@@ -227,16 +226,15 @@ class Ledger:
         Raises:
             LedgerError: if it is not reserved (any more).
         """
-        with self._store.writing() as connection:
-            entries, book = self._read(connection)
-            known = book.releases.get(release_id)
+        with self._writing() as (connection, now):
+            known = now.book.releases.get(release_id)
             if known is None or known.lost:
                 raise LedgerError(
                     f"release {release_id[:12]} is not reserved any more: "
                     "run `dvc repro` again, which reserves it"
                 )
             if known.started is False:
-                self._write(connection, entries, "start", known, {})
+                self._write(connection, now, "start", known, {})
 
     def give_up(self, release_id: str, *, who: str, why: str) -> None:
         """Book a reservation as lost: it stays spent, and is not made any more.
@@ -244,10 +242,9 @@ class Ledger:
         Raises:
             InputError: if it is not an open reservation.
         """
-        with self._store.writing() as connection:
-            entries, book = self._read(connection)
-            known = _open_reservation(book, release_id)
-            self._write(connection, entries, "lost", known, {"who": who, "why": why})
+        with self._writing() as (connection, now):
+            known = _open_reservation(now.book, release_id)
+            self._write(connection, now, "lost", known, {"who": who, "why": why})
 
     def give_back(self, release_id: str, *, who: str, why: str) -> None:
         """Undo a reservation whose stage provably never started: the chain has no `start` after it.
@@ -256,9 +253,8 @@ class Ledger:
             InputError: if it is not an open reservation.
             BudgetRefused: if its stage started, or nobody wrote down whether it did.
         """
-        with self._store.writing() as connection:
-            entries, book = self._read(connection)
-            known = _open_reservation(book, release_id)
+        with self._writing() as (connection, now):
+            known = _open_reservation(now.book, release_id)
             if known.started is not False:
                 raise BudgetRefused(
                     f"release {release_id[:12]} cannot be given back: "
@@ -266,18 +262,17 @@ class Ledger:
                     "and may have read records; make it again with `dvc "
                     "repro`, or book it as lost with --lost"
                 )
-            self._write(connection, entries, "return", known, {"who": who, "why": why})
+            self._write(connection, now, "return", known, {"who": who, "why": why})
 
     def retire(self, population: str, *, who: str, why: str) -> None:
         """Let a population release nothing more, for ever; what is committed is still replayed."""
         if not (who.strip() and why.strip()):
             raise InputError("to retire a population say who decided it and why: --who, --why")
-        with self._store.writing() as connection:
-            entries, book = self._read(connection)
-            if population not in book.populations:
+        with self._writing() as (connection, known):
+            if population not in known.book.populations:
                 raise InputError(f"no population '{population}' in this ledger: see `airlock budget show`")
             details = {"who": who, "why": why, "at": _now()}
-            self._store.append(connection, link_of(entries, "retire", population=population, details=details))
+            self._append(connection, known, "retire", population, details)
 
     def recover(
         self, found: Mapping[str, tuple[Release, str]], heads: Iterable[Head], *, who: str, why: str
@@ -293,30 +288,32 @@ class Ledger:
             The ids that were charged.
         """
         charged = []
-        with self._store.writing() as connection:
+        with self._writing() as (connection, known):
             for release_id, (release, manifest) in sorted(found.items()):
-                entries, book = self._read(connection)
-                if release_id in book.releases:
+                if release_id in known.book.releases:
                     continue
                 priced = _with_charge(release)
                 kind, terms = (
                     "reserve" if priced.charged else "disclosure",
                     {**release.terms(), "recovered": True},
                 )
-                self._write(connection, entries, kind, release, terms)
-                self._write(connection, self._read(connection)[0], "commit", release, {"manifest": manifest})
+                self._write(connection, known, kind, release, terms)
+                known = self._newest(connection)
+                self._write(connection, known, "commit", release, {"manifest": manifest})
+                known = self._newest(connection)
                 charged.append(release_id)
-            entries, _ = self._read(connection)
-            known = {entry.hash for entry in entries} | chain.accepted_heads(entries)
-            gone = sorted({head for head in heads if head[1] not in known}, key=str)
+            there = {entry.hash for entry in known.entries} | chain.accepted_heads(known.entries)
+            gone = sorted({head for head in heads if head[1] not in there}, key=str)
             if gone or charged:
                 details = {"heads": gone, "releases": charged, "who": who, "why": why, "at": _now()}
-                self._store.append(connection, chain.link(entries[-1], "recover", details=details))
+                self._store.append(connection, chain.link(known.last, "recover", details=details))
         return charged
 
-    def copy_to(self, url: str) -> int:
-        """Copy every entry, as it is, into an empty database of either kind; from then on the copy is the
-        ledger.
+    def move_to(self, url: str) -> int:
+        """Copy every entry, as it is, into an empty database of either kind. From then on the copy is the
+        ledger, and this one answers nothing but where it went.
+
+        An SQLite file that this ledger was moved away from before is put aside for it.
 
         Returns:
             How many entries there are.
@@ -325,32 +322,47 @@ class Ledger:
             InputError: if there is a ledger already.
         """
         target = Store(url)
-        if target.exists() and target.kind == "sqlite":
-            raise InputError(f"{target} exists already: name a new file")
+        self._make_place(target)
         target.touch()
-        with self._store.writing() as connection, target.writing() as other:
-            entries, _ = self._read(connection)
+        with self._writing() as (connection, known), target.writing() as other:
             if target.revision(other) is not None:
                 raise InputError(f"{target} holds a ledger already: name an empty database")
             target.upgrade(other)
-            for entry in entries:
+            for entry in known.entries:
                 target.append(other, entry)
-            if target.entries(other) != entries:
+            if target.rows(other) != known.rows:
                 raise LedgerError(f"the copy in {target} is not the ledger: nothing was kept")
-        return len(entries)
+            # Written last: the copy is complete when this one stops.
+            details = {"to": str(target), "at": _now()}
+            self._store.append(connection, chain.link(known.last, "moved", details=details))
+        return len(known.entries)
+
+    def _make_place(self, target: Store) -> None:
+        if target.kind != "sqlite" or not target.exists():
+            return
+        path = Path(str(target.url.database))
+        if not path.stat().st_size:
+            return  # an earlier move died here
+        with target.reading() as connection:
+            there = target.entries(connection) if target.revision(connection) else []
+        mine = self._look().entries
+        if not there or there[-1].kind != "moved" or there[:-1] != mine[: len(there) - 1]:
+            raise InputError(f"{target} exists already: name a new file")
+        path.rename(path.with_name(f"{path.name}.moved-{there[-1].sequence}"))
 
     def snapshot(self, populations: Iterable[str] | None = None) -> tuple[dict[str, Any], list[Spent]]:
         """The head, and what populations have spent, all from one state of the ledger."""
-        with self._store.reading() as connection:
-            entries, book = self._read(connection)
-        wanted = book.populations if populations is None else populations
-        return self._receipt(entries), [totals.spent(book.account(population)) for population in wanted]
+        known = self._look()
+        accounts = known.book.accounts()
+        wanted = accounts if populations is None else populations
+        found = [totals.spent(accounts.get(name) or known.book.account(name)) for name in wanted]
+        return self._receipt(known), found
 
     def quote(self, population: str, releases: Iterable[Release]) -> Quote:
         """Price further releases without reserving them; those that are known already cost nothing and are
         left out.
         """
-        book = self._book()
+        book = self._look().book
         fresh = (_with_charge(release) for release in releases if release.release_id not in book.releases)
         return Quote(book.account(population), tuple(fresh))
 
@@ -360,33 +372,30 @@ class Ledger:
 
     def spent(self, population: str) -> Spent:
         """The total of everything reserved or committed, and what is left."""
-        return totals.spent(self._book().account(population))
+        return totals.spent(self._look().book.account(population))
 
     def release(self, release_id: str) -> Release | None:
         """A release as the ledger knows it."""
-        return self._book().releases.get(release_id)
+        return self._look().book.releases.get(release_id)
 
     def history(self, population: str | None = None) -> list[Entry]:
         """All entries, or those of one population."""
-        with self._store.reading() as connection:
-            entries, _ = self._read(connection)
-        return [entry for entry in entries if population in (None, entry.population)]
+        return [entry for entry in self._look().entries if population in (None, entry.population)]
 
     def head(self) -> str:
         """Hash of the last entry, which holds all before it."""
-        return self.history()[-1].hash
+        return self._look().last.hash
 
     def receipt(self) -> dict[str, Any]:
         """What a signed receipt keeps of the ledger, so that cutting or rewriting it later is found."""
-        return self._receipt(self.history())
+        return self._receipt(self._look())
 
-    def _receipt(self, entries: list[Entry]) -> dict[str, Any]:
-        scratch, last = bool(entries[0].details["scratch"]), entries[-1]
+    def _receipt(self, known: Verified) -> dict[str, Any]:
         return {
             "url_kind": self._store.kind,
-            "scratch": scratch,
-            "sequence": last.sequence,
-            "head": last.hash,
+            "scratch": known.scratch,
+            "sequence": known.last.sequence,
+            "head": known.last.hash,
         }
 
     def verify(self, heads: Iterable[str | Head] = ()) -> list[str]:
@@ -396,58 +405,100 @@ class Ledger:
             heads: hashes, or (sequence, hash), from signed receipts: they find a cut tail and a rewritten
                 ledger.
         """
-        with self._store.reading() as connection:
-            entries = self._store.entries(connection)
         heads = list(heads)
-        found = chain.problems(entries) or [*read_book(entries).problems, *commitments.problems(entries)]
-        return found + chain.lost(entries, heads)
+        try:
+            known = self._look()
+        except LedgerError:
+            with self._store.reading() as connection:
+                entries = self._store.entries(connection)
+            found = chain.problems(entries) or self._book_problems(entries)
+            return found + chain.lost(entries, heads)
+        return commitments.problems(known.entries) + chain.lost(known.entries, heads)
 
-    def _resume(
-        self, connection: Connection, entries: list[Entry], known: Release, asked: Release
-    ) -> Reservation:
+    def _book_problems(self, entries: Sequence[Entry]) -> list[str]:
+        book = read_book(entries)
+        gone = [] if book.moved is None else [refusals.moved(str(self), book.moved)]
+        return book.problems or gone
+
+    def _resume(self, connection: Connection, now: Verified, known: Release, asked: Release) -> Reservation:
         if not known.same_terms(asked):
             raise ReleaseError(refusals.other_terms(known))
         if known.committed:
             return Reservation(known.release_id, "committed", known.manifest, known.charged)
         if known.lost:
             raise BudgetRefused(refusals.given_up(known))
-        self._write(connection, entries, "take-over", known, {})
+        self._write(connection, now, "take-over", known, {})
         return Reservation(known.release_id, "taken-over", charged=known.charged)
 
     def _write(
+        self, connection: Connection, now: Verified, kind: str, release: Release, details: Mapping[str, Any]
+    ) -> None:
+        terms = {**details, "at": _now()}
+        self._append(connection, now, kind, release.population, terms, release_id=release.release_id)
+
+    def _append(
         self,
         connection: Connection,
-        entries: list[Entry],
+        now: Verified,
         kind: str,
-        release: Release,
+        population: str,
         details: Mapping[str, Any],
+        *,
+        release_id: str = "",
     ) -> None:
         entry = link_of(
-            entries,
+            now.last,
             kind,
-            population=release.population,
-            release_id=release.release_id,
-            details={**details, "at": _now()},
+            population=population,
+            salt=now.salts.get(population),
+            release_id=release_id,
+            details=details,
         )
         self._store.append(connection, entry)
 
-    def _book(self) -> Book:
-        with self._store.reading() as connection:
-            return self._read(connection)[1]
+    @contextmanager
+    def _writing(self) -> Iterator[tuple[Connection, Verified]]:
+        """A transaction that no other writer shares, and the ledger as it stands in it.
 
-    def _read(self, connection: Connection) -> tuple[list[Entry], Book]:
-        """All entries and their meaning.
+        All rows are compared before the lock is taken and only the newest under it, so that nobody waits for
+        the length of the history.
+        """
+        self._look()
+        with self._store.writing() as connection:
+            yield connection, self._newest(connection)
+
+    def _look(self) -> Verified:
+        """The ledger as it stands, every row of it compared with what was verified.
 
         Nothing is answered, let alone spent, from a ledger that was changed.
         """
-        entries = self._store.entries(connection)
-        found = chain.problems(entries)
-        book = Book() if found else read_book(entries)
-        if found := found or book.problems:
+        with self._store.reading() as connection:
+            rows = self._store.rows(connection)
+        return self._compared(rows)
+
+    def _newest(self, connection: Connection) -> Verified:
+        """What was verified, and what came since."""
+        if self._verified.rows:
+            rows = self._store.rows(connection, self._verified.last.sequence)
+            if self._verified.follows(rows):
+                return self._grown(rows[1:])
+        return self._compared(self._store.rows(connection))
+
+    def _compared(self, rows: Sequence[Row]) -> Verified:
+        if not self._verified.begins(rows):
+            self._verified = Verified()
+        return self._grown(rows[len(self._verified.rows) :])
+
+    def _grown(self, rows: Sequence[Row]) -> Verified:
+        found, known = self._verified.grow(rows), self._verified
+        if found:
+            self._verified = Verified()
             raise LedgerError(
                 f"the ledger {self} was changed: {found[0]}; run `airlock budget verify` and restore a backup"
             )
-        return entries, book
+        if known.book.moved is not None:
+            raise LedgerMoved(refusals.moved(str(self), known.book.moved))
+        return known
 
 
 def _bring_up(store: Store, *, create: bool, scratch: bool) -> None:

@@ -132,6 +132,11 @@ def missing(name: str) -> str:
     )
 
 
+def moved(name: str, where: str) -> str:
+    """A ledger that is kept elsewhere now."""
+    return f"the ledger {name} was moved to {where}: export AIRLOCK_LEDGER_URL={where}"
+
+
 def other_bytes(known: Release) -> str:
     """A committed id was made again and came out differently."""
     return (

@@ -20,6 +20,9 @@ from airlock.ledger.chain import Entry
 MIGRATIONS = Path(__file__).parent / "migrations"
 PATIENCE = 60  # seconds that a writer waits for the others before it gives up
 LOCK = 0x6169726C6F636B  # "airlock": PostgreSQL's advisory lock that writers take
+Row = tuple[Any, ...]
+_NAMES = [column.name for column in tables.entries.columns]
+_SELECT = f"SELECT {', '.join(_NAMES)} FROM {tables.entries.name}"
 
 
 class Store:
@@ -94,17 +97,20 @@ class Store:
         config.set_main_option("path_separator", "os")
         command.upgrade(config, "head")
 
+    def rows(self, connection: Connection, since: int = 0) -> list[Row]:
+        """The rows from entry `since` on, in order and as they are stored."""
+        found = connection.exec_driver_sql(f"{_SELECT} WHERE sequence >= {since:d} ORDER BY sequence")
+        return list(found.cursor.fetchall())  # plain tuples: thousands of them are compared with each other
+
     def entries(self, connection: Connection) -> list[Entry]:
         """All rows in order."""
-        rows = connection.execute(sa.select(tables.entries).order_by(tables.entries.c.sequence))
-        return [Entry(*row) for row in rows]
+        return [Entry(*row) for row in self.rows(connection)]
 
     def append(self, connection: Connection, entry: Entry) -> None:
         """Add one row. A second row in the same place breaks a key, so even a writer without the lock cannot
         fork the chain.
         """
-        names = [column.name for column in tables.entries.columns]
-        connection.execute(tables.entries.insert(), {name: getattr(entry, name) for name in names})
+        connection.execute(tables.entries.insert(), {name: getattr(entry, name) for name in _NAMES})
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:

@@ -126,6 +126,31 @@ def _check(document: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} of a {kind} event cannot be {document[name]!r}")
 
 
+def gaussians(document: Mapping[str, Any]) -> Counter[float] | None:
+    """How often each noise multiplier happens in an event of Gaussians alone; None if it holds anything else.
+
+    It agrees with `leaves` and needs no library of events, which takes a second to load.
+
+    Raises:
+        ValueError: the document is not an event.
+    """
+    found: Counter[float] = Counter()
+    return found if _gather_gaussians(document, 1, found) else None
+
+
+def _gather_gaussians(document: Mapping[str, Any], times: int, found: Counter[float]) -> bool:
+    _check(document)
+    match document["kind"]:
+        case "gaussian":
+            found.update({document["noise_multiplier"]: times} if times else {})
+            return True
+        case "self-composed":
+            return _gather_gaussians(document["event"], times * document["count"], found)
+        case "composed":
+            return all(_gather_gaussians(part, times, found) for part in document["events"])
+    return bool(document["kind"] == "none")
+
+
 def compose(events: Iterable[DpEvent]) -> DpEvent:
     """Many events, one after the other and possibly adaptive, as one."""
     composed: DpEvent = library().ComposedDpEvent(list(events))

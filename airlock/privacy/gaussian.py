@@ -10,6 +10,7 @@ Both inverses ask the same question, `fits`, and answer with floats, so no round
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -57,7 +58,8 @@ def epsilon_at(mu: float, delta: float, slack: float = 0.0) -> float:
         return 0.0
     if usable == 0 or math.isinf(mu):
         return math.inf
-    return least_float(lambda epsilon: fits(mu, epsilon, delta, slack))
+    near = _guess(lambda epsilon: _rough_delta(mu, epsilon) <= usable)
+    return least_float(lambda epsilon: fits(mu, epsilon, delta, slack), near)
 
 
 @lru_cache(maxsize=4096)
@@ -65,7 +67,22 @@ def mu_at(epsilon: float, delta: float, slack: float = 0.0) -> float:
     """The largest float shift that is (epsilon, delta)-DP when
     `slack` of delta is kept for something else.
     """
-    return math.nextafter(least_float(lambda mu: mu > 0 and not fits(mu, epsilon, delta, slack)), 0.0)
+    usable = float(delta) - slack
+    near = _guess(lambda mu: mu > 0 and _rough_delta(mu, epsilon) > usable)
+    return math.nextafter(least_float(lambda mu: mu > 0 and not fits(mu, epsilon, delta, slack), near), 0.0)
+
+
+def _guess(holds: Callable[[float], bool]) -> float | None:
+    """Where an answer lies by floats alone: only a place to begin the exact search at."""
+    try:
+        return least_float(holds)
+    except (OverflowError, ZeroDivisionError):
+        return None
+
+
+def _rough_delta(mu: float, epsilon: float) -> float:
+    shift, cut, root = mu / 2, epsilon / mu, math.sqrt(2)
+    return (math.erfc((cut - shift) / root) - math.exp(epsilon) * math.erfc((cut + shift) / root)) / 2
 
 
 def _tail(mu: float, epsilon: float) -> Any:

@@ -36,17 +36,34 @@ def root_above(square: Fraction) -> float:
     return root
 
 
-def least_float(holds: Callable[[float], bool]) -> float:
-    """The smallest non-negative float for which a monotone predicate holds (it must hold for some float)."""
-    low, high = 0, _order(1.0)
+def least_float(holds: Callable[[float], bool], near: float | None = None) -> float:
+    """The smallest non-negative float for which a monotone predicate holds (it must hold for some float).
+
+    Args:
+        holds: the predicate.
+        near: a guess; a good one spares most questions, a bad one costs time and changes nothing.
+    """
     if holds(0.0):
         return 0.0
+    low, high = _around(holds, near) if near is not None and 0 < near < math.inf else (0, _order(1.0))
     while not holds(_number(high)):
         low, high = high, high + 2**54
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(_number(middle)) else (middle, high)
     return _number(high)
+
+
+def _around(holds: Callable[[float], bool], near: float) -> tuple[int, int]:
+    """A place below the answer and one that is not, closer together the better the guess."""
+    place, step = _order(near), 1
+    if holds(near):
+        while place > step and holds(_number(place - step)):
+            place, step = place - step, 16 * step
+        return max(0, place - step), place
+    while place + step < _order(math.inf) and not holds(_number(place + step)):
+        place, step = place + step, 16 * step
+    return place, min(place + step, _order(math.inf))
 
 
 def _order(number: float) -> int:

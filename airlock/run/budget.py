@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from airlock.errors import BudgetRefused, InputError, LedgerError, ParamsError
+from airlock.errors import BudgetRefused, InputError, LedgerError, LedgerMoved, ParamsError
 from airlock.evidence import receipts, zones
 from airlock.evidence.revisions import load_graph
 from airlock.inside import manifest
@@ -71,6 +71,8 @@ def ledgers(project: Project, workspace: Path) -> dict[bool, Ledger]:
     for scratch in LABELS:
         try:
             found[scratch] = orders.open_ledger(project, public=scratch)
+        except LedgerMoved:
+            raise
         except LedgerError:
             if scratch in known:
                 raise

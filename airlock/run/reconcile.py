@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from airlock.errors import AirlockError, InputError, LedgerError
+from airlock.errors import AirlockError, InputError, LedgerError, LedgerMoved
 from airlock.evidence import policy, receipts
 from airlock.evidence.receipts import Receipt
 from airlock.evidence.revisions import Commit
@@ -31,9 +31,33 @@ HINT = "run `airlock budget verify`, then `airlock budget recover`, which charge
 
 
 @dataclass(frozen=True)
+class Books:
+    """The ledgers as they stand.
+
+    Attributes:
+        ledgers: by whether they are scratch; those that can be read.
+        errors: why another one cannot.
+        heads: the place of every head, by whether the ledger is scratch.
+        releases: every id that was ever reserved.
+    """
+
+    ledgers: Mapping[bool, Ledger]
+    errors: Mapping[bool, str]
+    heads: Mapping[bool, Mapping[str, int]]
+    releases: frozenset[str]
+
+    def know(self, body: Mapping[str, Any]) -> bool:
+        """Whether all that a receipt says about ledgers is so; then it does not matter who signed it."""
+        told = body.get("ledger")
+        if told and self.heads.get(bool(told["scratch"]), {}).get(told["head"]) != told["sequence"]:
+            return False
+        return all(str(release["id"]) in self.releases for release in body.get("releases", []))
+
+
+@dataclass(frozen=True)
 class Witnesses:
-    """What bears witness to the ledgers: signed heads by whether the ledger is scratch, receipts, and
-    archived releases.
+    """What bears witness to the ledgers: heads by whether the ledger is scratch, receipts that tell what a
+    ledger does not know, and archived releases.
     """
 
     heads: Mapping[bool, list[tuple[int, str]]]
@@ -46,9 +70,34 @@ def open_ledger(project: Project, *, public: bool) -> Ledger:
     return Ledger.open(project.scratch_url if public else project.ledger_url, create=False)
 
 
-def gather(project: Project, workspace: Path) -> Witnesses:
-    """Everything that is at hand. Only receipts with a right signature are believed."""
-    believed = tuple(receipt for receipt in _receipts(project, workspace) if not receipt.problem)
+def open_books(project: Project) -> Books:
+    """Both ledgers, each of them verified as a whole.
+
+    Raises:
+        LedgerMoved: one of them is kept elsewhere now, and nothing can be said without it.
+    """
+    ledgers, errors = dict[bool, Ledger](), dict[bool, str]()
+    heads, releases = dict[bool, dict[str, int]](), set[str]()
+    for scratch in LABELS:
+        try:
+            ledger = open_ledger(project, public=scratch)
+            entries = ledger.history()
+        except LedgerMoved:
+            raise
+        except LedgerError as error:
+            errors[scratch] = str(error)
+            continue
+        ledgers[scratch] = ledger
+        heads[scratch] = {entry.hash: entry.sequence for entry in entries}
+        releases |= {entry.release_id for entry in entries if entry.kind in ("reserve", "disclosure")}
+    return Books(ledgers, errors, heads, frozenset(releases))
+
+
+def gather(project: Project, workspace: Path, books: Books) -> Witnesses:
+    """Everything that is at hand and says more than the ledgers. Of that, only receipts with a right
+    signature are believed.
+    """
+    believed = tuple(receipt for receipt in _receipts(project, workspace, books) if not receipt.problem)
     bodies = [receipt.body["ledger"] for receipt in believed if receipt.body.get("ledger")]
     heads: dict[bool, list[tuple[int, str]]] = {False: [], True: []}
     for body in (*bodies, *_noted(project)):
@@ -67,23 +116,38 @@ def problems(project: Project, workspace: Path, *, needed: Iterable[bool] = ()) 
     Args:
         needed: kinds of ledgers (scratch or not) that must exist although no witness names them.
     """
-    found, known, seen = [], set[str](), gather(project, workspace)
+    books, found = open_books(project), list[str]()
+    seen = gather(project, workspace, books)
     for scratch, label in LABELS.items():
         heads = seen.heads[scratch]
-        try:
-            ledger = open_ledger(project, public=scratch)
-            found += [f"{label} ledger: {line}" for line in (*chain.forks(heads), *ledger.verify(heads))]
-            known |= {
-                entry.release_id for entry in ledger.history() if entry.kind in ("reserve", "disclosure")
-            }
-        except LedgerError as error:
-            found += [str(error)] if heads or scratch in needed else []
-    unknown = [one for one in seen.archived if one not in known]
+        if scratch in books.ledgers:
+            lines = (*_forks(heads, books, scratch), *books.ledgers[scratch].verify(heads))
+            found += [f"{label} ledger: {line}" for line in lines]
+        elif heads or scratch in needed:
+            found += _unreadable(project, scratch, heads) or [books.errors[scratch]]
     found += [
         f"release {one[:12]} is in the archive, and no ledger knows it: it was put back from before"
-        for one in unknown
+        for one in seen.archived
+        if one not in books.releases
     ]
     return list(dict.fromkeys(found))
+
+
+def _forks(heads: Iterable[tuple[int, str]], books: Books, scratch: bool) -> list[str]:
+    """Places where a witness names another head than the chain has, or another witness."""
+    accepted = chain.accepted_heads(books.ledgers[scratch].history())
+    places = {sequence: head for head, sequence in books.heads[scratch].items()}
+    told = [(sequence, head) for sequence, head in heads if head not in accepted]
+    return chain.forks([*told, *((sequence, places[sequence]) for sequence, _ in told if sequence in places)])
+
+
+def _unreadable(project: Project, scratch: bool, heads: list[tuple[int, str]]) -> list[str]:
+    """What is wrong with a ledger that is there and cannot be read."""
+    try:
+        found = open_ledger(project, public=scratch).verify(heads)
+    except LedgerError:
+        return []
+    return [f"{LABELS[scratch]} ledger: {line}" for line in found]
 
 
 def require(project: Project, workspace: Path) -> None:
@@ -155,8 +219,9 @@ def recover(
         The ids that were charged, and those of which too little is known to charge them; then no head is
         accepted.
     """
-    seen, charged = gather(project, workspace), []
-    found, unclear = _forgotten(project, workspace, seen, population)
+    books, charged = open_books(project), list[str]()
+    seen = gather(project, workspace, books)
+    found, unclear = _forgotten(project, workspace, seen, books.releases, population)
     for scratch in LABELS:
         mine = {
             one: (release, digest) for one, (release, digest) in found.items() if release.public == scratch
@@ -169,10 +234,9 @@ def recover(
 
 
 def _forgotten(
-    project: Project, workspace: Path, seen: Witnesses, population: str | None
+    project: Project, workspace: Path, seen: Witnesses, known: Container[str], population: str | None
 ) -> tuple[dict[str, tuple[Release, str]], list[str]]:
     public = _public_populations(project)
-    known = _known(project)
     found: dict[str, tuple[Release, str]] = {}
     for one in seen.archived:
         if one not in known:
@@ -228,30 +292,30 @@ def _public_populations(project: Project) -> dict[str, bool]:
     return {name: bool(entry["public"]) for name, entry in load_registry(project).populations.items()}
 
 
-def _known(project: Project) -> set[str]:
-    known: set[str] = set()
-    for scratch in LABELS:
-        try:
-            known |= {entry.release_id for entry in open_ledger(project, public=scratch).history()}
-        except LedgerError:
-            continue  # `problems` tells where it is needed
-    return known
+def _receipts(project: Project, workspace: Path, books: Books) -> Iterator[Receipt]:
+    """Of the working tree, of its last commit where they are gone from it, and of AIRLOCK_HOME.
 
-
-def _receipts(project: Project, workspace: Path) -> Iterator[Receipt]:
-    """Of the working tree, of its last commit where they are gone from it, and of AIRLOCK_HOME."""
-    found = receipts.in_workspace(workspace)
-    yield from found
-    present, signers = {receipt.path for receipt in found}, policy.of_workspace(workspace)
-    gone = [(path, text) for path, text in _committed(workspace) if path not in present]
-    yield from receipts.read(gone, signers)
+    Thousands of them say only what the ledgers know: those are neither verified nor returned.
+    """
+    signers, present = policy.of_workspace(workspace), set[str]()
+    for path, text in (*receipts.files(workspace), *_committed(workspace)):
+        present.add(path)
+        if not _known(text, books):
+            yield from receipts.read([(path, text)], signers)
     if keys.exist(project):
         own = replace(signers, owner=keys.signer(project).public_key.hex())
-        files = sorted(project.receipts.glob("*/*.json"))
-        named = [(f"{receipts.FOLDER}/{file.parent.name}/{file.name}", file) for file in files]
-        yield from receipts.read(
-            [(path, file.read_text()) for path, file in named if path not in present], own
-        )
+        for file in sorted(project.receipts.glob("*/*.json")):
+            path = f"{receipts.FOLDER}/{file.parent.name}/{file.name}"
+            if path not in present and not _known(text := file.read_text(), books):
+                yield from receipts.read([(path, text)], own)
+
+
+def _known(text: str, books: Books) -> bool:
+    """Whether a receipt, believed or not, says nothing about ledgers that they do not say themselves."""
+    try:
+        return books.know(json.loads(text)["body"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
 
 
 def _committed(workspace: Path) -> Iterator[tuple[str, str]]:

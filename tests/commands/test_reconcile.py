@@ -275,23 +275,6 @@ def test_retired_population_releases_nothing_more_and_replays(owner: Project) ->
         release(owner, 1.0)
 
 
-def test_ledger_moves_to_another_database_with_its_chain(
-    owner: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    release(owner, 0.5)
-    before = Ledger.open(owner.ledger_url, create=False).history()
-    target = f"sqlite:///{tmp_path}/moved.db"
-    assert ask("move", target).exit_code == 0
-    assert isinstance(ask("move", target).exception, InputError)
-    monkeypatch.setenv("AIRLOCK_LEDGER_URL", target)
-    assert Ledger.open(owner.ledger_url, create=False).history() == before
-    assert ask("verify").exit_code == 0
-    release(owner, 1.0)
-    monkeypatch.delenv("AIRLOCK_LEDGER_URL")
-    with pytest.raises(LedgerError, match="nothing is spent"):
-        release(owner, 2.0)
-
-
 def test_json_of_show_is_one_state_of_the_ledger(desk: Project) -> None:
     ledger = spend(desk, 1.0)
     answer = told("show", "clinic")["ledgers"][0]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airlock.errors import LedgerError
 from airlock.ledger import Ledger, chain
-from airlock.ledger.commitments import link_of
+from airlock.ledger.commitments import link_of, salts
 from airlock.ledger.store import Store
 from tests.support.bookkeeping import name, reserve, tampering
 
@@ -116,7 +116,12 @@ def test_rewritten_ledger_is_found_through_a_receipt(filled: Ledger, url: str) -
                 key: entry.details[key] for key in entry.details.keys() - {"salt", "commitment", "nonce"}
             }
             named = {"population": entry.population, "release_id": entry.release_id}
-            link = link_of(rewritten, entry.kind, **named, details=details) if rewritten else entry
+            salt = salts(rewritten).get(entry.population)
+            link = (
+                link_of(rewritten[-1], entry.kind, **named, salt=salt, details=details)
+                if rewritten
+                else entry
+            )
             rewritten.append(link)
     store = Store(url)
     with tampering(url) as connection:

@@ -66,7 +66,7 @@ def test_old_chain_goes_on_with_commitments_and_cannot_go_back(ledger: Ledger) -
     bare = {"epsilon": 1.0, "delta": 1e-5, "who": "o", "why": "w", "at": ""}
     old.append(chain.link(old[-1], "cap", population="clinic", details=bare))
     assert commitments.problems(old) == [] and old[-1].commitment is None
-    new = commitments.link_of(old, "cap", population="clinic", details=bare)
+    new = commitments.link_of(old[-1], "cap", population="clinic", salt=None, details=bare)
     assert new.commitment and "salt" in new.details
     assert chain.problems([*old, new]) == [] and commitments.problems([*old, new]) == []
     silent = chain.link(new, "cap", population="clinic", details=bare)

@@ -1,0 +1,86 @@
+"""From one database to another and back, by one command: chain, heads and signatures as they were, and the
+one left behind is closed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airlock.errors import InputError, LedgerError, LedgerMoved
+from airlock.ledger import Ledger
+from airlock.ledger.store import Store
+from airlock.owner.home import Project
+from tests.commands.test_budget import ask, desk
+from tests.commands.test_reconcile import owner, release
+from tests.ledger.conftest import Urls
+
+__all__ = ["desk", "owner"]  # the fixtures
+
+
+def test_ledger_goes_to_another_database_and_comes_back(
+    owner: Project, urls: Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, at_home, elsewhere = release(owner, 0.5), owner.ledger_url, urls()
+    before = Ledger.open(at_home, create=False).history()
+    moved = ask("move", elsewhere)
+    assert moved.exit_code == 0, moved.exception
+    assert f"{len(before)} entries copied and checked" in moved.stdout
+
+    # What is left behind answers nothing but where it went: nobody spends from it by mistake.
+    for command in (["show"], ["verify"], ["move", elsewhere], ["set", "clinic", "--epsilon", "9"]):
+        options = ["--delta", "1e-6", "--why", "x"] if command[0] == "set" else []
+        refused = ask(*command, *options).exception
+        assert isinstance(refused, LedgerMoved) and "AIRLOCK_LEDGER_URL=" in str(refused), command
+    with pytest.raises(LedgerMoved):
+        release(owner, 1.0)
+
+    monkeypatch.setenv("AIRLOCK_LEDGER_URL", elsewhere)
+    assert Ledger.open(owner.ledger_url, create=False).history() == before
+    assert ask("verify").stdout == "every entry is in its place\n"
+    assert release(owner, 0.5).status == "committed"  # a replay
+    release(owner, 1.0)
+    longer = Ledger.open(owner.ledger_url, create=False).history()
+
+    assert ask("move", at_home).exit_code == 0
+    monkeypatch.delenv("AIRLOCK_LEDGER_URL")
+    assert Ledger.open(owner.ledger_url, create=False).history() == longer
+    assert ask("verify").stdout == "every entry is in its place\n"
+    assert release(owner, 0.5).release_id == made.release_id
+    release(owner, 1.5)
+    assert len(list(owner.folder.glob("ledger.db.moved-*"))) == 1
+
+
+def test_place_that_is_taken_is_left_as_it_is(owner: Project, urls: Urls, tmp_path: Path) -> None:
+    release(owner, 0.5)
+    taken = urls()
+    other = Ledger.open(taken, create=True)
+    other.set_cap("bank", 1, 1e-6, who="o", why="w")
+    before = other.history()
+    assert isinstance(ask("move", taken).exception, InputError)
+    assert Ledger.open(taken, create=False).history() == before
+    release(owner, 1.0)  # and the ledger was not closed
+
+
+def test_move_that_dies_before_the_copy_is_complete_changes_nothing(
+    owner: Project, urls: Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(owner, 0.5)
+    ledger, target = Ledger.open(owner.ledger_url, create=False), urls()
+    before, append, written = ledger.history(), Store.append, []
+
+    def die_late(self: Store, connection: object, entry: object) -> None:
+        written.append(entry)
+        if len(written) == len(before):
+            raise OSError("the other machine is gone")
+        append(self, connection, entry)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Store, "append", die_late)
+    with pytest.raises(OSError, match="gone"):
+        ledger.move_to(target)
+    monkeypatch.undo()
+    assert ledger.history() == before
+    with pytest.raises(LedgerError, match="is missing"):
+        Ledger.open(target, create=False)
+    assert ledger.move_to(target) == len(before)
