@@ -11,6 +11,8 @@ import io
 import math
 import posixpath
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,12 +69,17 @@ def check_text(text: str, source: str) -> None:
 
 
 def load(text: str, source: str) -> dict[str, Any]:
-    """A YAML text as DVC reads it.
+    """A YAML text as DVC reads it; one that was read before in this process is not parsed again.
 
     Raises:
         BoundaryError: it is not plain (see `check_text`), has a key twice, or another parser reads something
             else in it.
     """
+    return deepcopy(_loaded(text, source))
+
+
+@lru_cache(maxsize=32)
+def _loaded(text: str, source: str) -> dict[str, Any]:
     from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml  # type: ignore[import-untyped]
 
     check_text(text, source)

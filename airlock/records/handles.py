@@ -15,9 +15,7 @@ from airlock.errors import InputError
 from airlock.files import replace
 from airlock.params import Params
 from airlock.privacy.plan import Facts
-from airlock.records.encoding import described_columns, encoded_shape
 from airlock.records.schema import Schema, load_schema
-from airlock.records.splits import plan_split
 
 FOLDER = "data/handles"
 SCHEMAS = "data/schemas"
@@ -98,6 +96,10 @@ def public_facts(workspace: Path, params: Params) -> Facts:
 
 def facts_of(found: Mapping[Role, Handle], schema: Schema, params: Params) -> Facts:
     """The public facts of a data set: from handles, schema and parameters, never from records."""
+    # Here, because stages that need no facts must not wait for pyarrow and NumPy.
+    from airlock.records.encoding import described_columns, encoded_shape
+    from airlock.records.splits import plan_split
+
     records, holdout = found.get("records"), found.get("holdout")
     if records is None:
         raise InputError(

@@ -22,14 +22,13 @@ from airlock.evidence import receipts, zones
 from airlock.evidence.receipt_body import describe
 from airlock.evidence.revisions import Workspace, load_graph, pipelines
 from airlock.inside.sealed import seal_contexts
-from airlock.ledger import Ledger
 from airlock.owner import registry
 from airlock.owner.home import Project, canary, project
 from airlock.owner.keys import Keyring, signer
 from airlock.params import BoundaryParams, Params, load_params
 from airlock.privacy.plan import Facts
 from airlock.records import handles
-from airlock.run import allowed, budget, limits, orders, paths
+from airlock.run import allowed, limits, paths
 from airlock.run.code import TOOL, Code, of_workspace
 from airlock.run.handover import Listener, Visit, confine, memory_folder
 from airlock.run.limits import Limits
@@ -40,6 +39,8 @@ from airlock.wall.sandbox import Outcome
 from airlock.workspaces import lock
 
 if TYPE_CHECKING:
+    from airlock.ledger import Ledger
+    from airlock.run import orders
     from airlock.run.dask_broker import DaskCluster
 
 _OUTS, _CHECKPOINT, _RAW = "/.airlock/outs", "/.airlock/checkpoint", "/.airlock/raw"
@@ -208,6 +209,8 @@ def _fetching(asked: Request, role: str) -> Callable[[int, int], None]:
 
 
 def _release(asked: Request, desk: Desk) -> Made:
+    from airlock.run import budget, orders  # and with them SQLAlchemy, which no other room needs
+
     keyring, (facts, generation) = Keyring.load(asked.project), orders.read_facts(asked.workspace)
     ledger = orders.open_ledger(asked.project, public=facts.public)
     connection = _cluster(asked.params, asked.project)

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 from airlock.bundle import check, container, index, rerun
 from airlock.bundle.contents import Contents
-from airlock.bundle.verify import Options, verify
+from airlock.bundle.verify import VerifyOptions, verify
 from airlock.errors import InputError, KeysError
 from airlock.owner.home import project
 from airlock.owner.keys import Keyring
@@ -27,7 +27,7 @@ from tests.bundle.conftest import Submission
 from tests.support import forgery
 from tests.support.forgery import Edit, edit_json, edit_text, forge
 
-QUICK = Options(quick=True)
+QUICK = VerifyOptions(quick=True)
 
 
 def clean(submission: Submission, home: Path, *arguments: str) -> tuple[int, str, str]:
@@ -324,13 +324,13 @@ def test_keys_are_given_to_nobody_elses_bundle(
     monkeypatch.setenv("AIRLOCK_HOME", str(tmp_path))
     Keyring.create(project(submission.workspace.root))
     with pytest.raises(KeysError, match="your own bundles only"):
-        verify(submission.bundle, Options(quick=True, records=submission.workspace.root))
+        verify(submission.bundle, VerifyOptions(quick=True, records=submission.workspace.root))
 
 
 def test_a_named_key_is_asked_for(submission: Submission) -> None:
     key = submission.signer.public_key.hex()
-    assert verify(submission.bundle, Options(quick=True, key=key)).problems == []
-    (problem,) = verify(submission.bundle, Options(quick=True, key="0" * 64)).problems
+    assert verify(submission.bundle, VerifyOptions(quick=True, key=key)).problems == []
+    (problem,) = verify(submission.bundle, VerifyOptions(quick=True, key="0" * 64)).problems
     assert key in problem
 
 

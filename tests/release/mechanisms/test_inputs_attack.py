@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airlock.attack import attack, end_to_end, neighbours
-from airlock.attack.attack import Verdict
+from airlock.attack.attack import Conclusion
 from airlock.params import Params
 from airlock.privacy import sensitivity
 from stages import attack_data
@@ -16,7 +16,7 @@ from stages.attack import target_of
 EPSILON, QUICK = 8.0, end_to_end.Effort(spread=40, direction=2, choice=30)
 
 
-def attacked(trials: int = 40, **release: Any) -> Verdict:
+def attacked(trials: int = 40, **release: Any) -> Conclusion:
     params = Params.model_validate({"release": {"mechanism": "inputs", "epsilon": EPSILON, **release}})
     pairs = list(neighbours.pairs(attack_data.TABLE, params.release.neighbours))[::5]
     target = target_of("release", params, seed=0, pairs=pairs, effort=QUICK)
