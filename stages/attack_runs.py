@@ -37,8 +37,8 @@ MODULES = {
     "data/released/evaluation": "stages.release.evaluate_private",
 }
 SEAL_KEY = bytes(range(32))
-ROWS = 3
-"""Records in a sealed chunk: few, so that even a small data set has several chunks."""
+CHUNKS = 2
+"""Sealed chunks: more than one, however small the data set."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Rehearsal:
         if not folder.exists():
             folder.mkdir(parents=True)
             for name in FILES.values():
-                with SealedWriter(folder / name, SEAL_KEY, rows=ROWS) as writer:
+                with SealedWriter(folder / name, SEAL_KEY, rows=-(-len(data.y) // CHUNKS)) as writer:
                     writer.write(pack(Encoded(data.x, data.y, data.valid), user=np.arange(len(data.y))))
         return folder
 

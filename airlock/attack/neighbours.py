@@ -112,7 +112,7 @@ def _opposite(record: Records) -> Records:
     return 255 - record if record.dtype == np.uint8 else 1.0 - record
 
 
-def best(candidates: Sequence[Pair], separation: Callable[[Pair], float]) -> Pair:
-    """The pair with the largest separation; the first of equals."""
+def ranked(candidates: Sequence[Pair], separation: Callable[[Pair], float]) -> list[Pair]:
+    """The largest separation first; equals as they come."""
     measured = [separation(pair) for pair in candidates]
-    return candidates[int(np.argmax(measured))]
+    return [candidates[place] for place in np.argsort(-np.array(measured), kind="stable")]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from airlock.attack.replay import Distance
 from airlock.attack.samplers import Sampler
 from airlock.privacy.guarantees import Guarantee, Neighbours
 
@@ -55,8 +56,8 @@ class Law:
             None where nobody knows.
         kind: what runs: see KINDS.
         threshold: above it, "present" is the likelier side, where that is known (0 for a likelihood ratio).
-        shift: how far apart the exact sums of the two sides are, in units of their noise, where all of it is
-            Gaussian.
+        distance: how far apart the exact sums of the two sides are, in units of their noise, where they are
+            known.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Law:
     family: Family | None = None
     kind: str = "simulated attack"
     threshold: float | None = None
-    shift: float | None = None
+    distance: Distance | None = None
 
 
 @dataclass(frozen=True)
@@ -256,14 +257,8 @@ def distinguish(
         sampler.seed,
         sampler.name,
         law.kind,
-        _reached(law, delta),
+        None if law.distance is None else law.distance.epsilon(delta),
     )
-
-
-def _reached(law: Law, delta: float) -> float | None:
-    from airlock.attack.families import of_mu
-
-    return None if law.shift is None else of_mu(law.shift, delta)
 
 
 def _fairest(chosen: list[Scores]) -> float:

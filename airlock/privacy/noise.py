@@ -190,10 +190,25 @@ def add_laplace_by_column(
     stream = Stream(
         key, release_id=release_id, release_pass=release_pass, purpose=purpose, statistic=statistic
     )
-    drawn = np.empty_like(total)
-    for column, scale in enumerate(scales):
-        drawn[:, column] = laplace(stream, float(scale) * above, len(total))
-    return total + drawn
+    return total + laplace_by_column(stream, scales * above, len(total))
+
+
+def laplace_by_column(stream: Stream, scales: NDArray[np.float64], rows: int) -> Integers:
+    """Laplace draws, a scale for each column."""
+    drawn = [laplace(stream, float(scale), rows) for scale in scales]
+    return np.stack(drawn, axis=1) if drawn else np.empty((rows, 0), np.int64)
+
+
+def float_gaussian_for(
+    total: NDArray[np.floating[Any]], scale: float | NDArray[np.float64], stream: Stream
+) -> NDArray[np.float64]:
+    """Standard normal floats for a sum that gets `scale` times them.
+
+    The sum and the scale do not shape the draw (the stream is keyed by the sum). They are named because noise
+    is drawn here and nowhere else for interactive mechanisms: an attack asks here what the neighbouring
+    data set would have needed (attack/replay.py).
+    """
+    return float_gaussian(stream, total.shape)
 
 
 def float_gaussian(stream: Stream, shape: Shape) -> NDArray[np.float64]:

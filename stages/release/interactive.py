@@ -50,12 +50,18 @@ class Keyed(KeyedNoise):
         stream = self.named_stream(step + 1, "sample")
         return torch.from_numpy(np.flatnonzero(noise.poisson_sample(stream, rate, count)))
 
-    def gaussian(self, step: int, purpose: str, total: Tensor) -> Tensor:
-        """Standard normal noise of a sum's shape, for that sum alone."""
+    def gaussian(self, step: int, purpose: str, total: Tensor, scale: float | Tensor) -> Tensor:
+        """Standard normal noise of a sum's shape, for that sum alone, which gets `scale` times it."""
         import torch
 
-        drawn = noise.float_gaussian(self.stream(step, purpose, total), tuple(total.shape))
+        drawn = self.standard(step, purpose, total, scale)
         return torch.from_numpy(drawn).to(dtype=total.dtype, device=total.device)
+
+    def standard(self, step: int, purpose: str, total: Tensor, scale: float | Tensor) -> Any:
+        """The same as doubles."""
+        size = scale if isinstance(scale, float) else scale.detach().double().cpu().numpy()
+        exact = total.detach().cpu().numpy()
+        return noise.float_gaussian_for(exact, size, self.stream(step, purpose, total))
 
     def stream(self, step: int, purpose: str, total: Tensor) -> noise.Stream:
         """The stream of one sum; that of another sum is another, whatever else is the same."""

@@ -25,7 +25,7 @@ def advance_until(last: int, seen: list[int]) -> object:
             raise Killed
         seen.append(step)
         total = state["x"] * 0.5
-        return {"x": total + KEYED.gaussian(step, "sum", total)}
+        return {"x": total + KEYED.gaussian(step, "sum", total, 1.0)}
 
     return advance
 
@@ -51,14 +51,14 @@ def test_checkpoint_of_another_release_is_left_alone(tmp_path: Path, monkeypatch
 
 def test_noise_is_the_same_for_the_same_sum_only() -> None:
     total = torch.linspace(0, 1, 1000)
-    first = KEYED.gaussian(3, "sum", total)
-    assert torch.equal(first, KEYED.gaussian(3, "sum", total.clone()))
+    first = KEYED.gaussian(3, "sum", total, 1.0)
+    assert torch.equal(first, KEYED.gaussian(3, "sum", total.clone(), 1.0))
     moved = total.clone()
     moved[0] += 1e-6
     for other in (
-        KEYED.gaussian(4, "sum", total),
-        KEYED.gaussian(3, "sum", moved),
-        Keyed(KEYED.key, "b").gaussian(3, "sum", total),
+        KEYED.gaussian(4, "sum", total, 1.0),
+        KEYED.gaussian(3, "sum", moved, 1.0),
+        Keyed(KEYED.key, "b").gaussian(3, "sum", total, 1.0),
     ):
         assert abs(float(torch.corrcoef(torch.stack([first, other]))[0, 1])) < 0.15
 

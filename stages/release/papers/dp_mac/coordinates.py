@@ -136,7 +136,7 @@ class CoordinateDescent:
         """Divided by the expected size of a sample."""
         scales = deviations(thresholds, self.recipe).tolist()
         return [
-            (total + scale * self.keyed.gaussian(step, f"block {number}", total)) / self.recipe.batch
+            (total + scale * self.keyed.gaussian(step, f"block {number}", total, scale)) / self.recipe.batch
             for number, (total, scale) in enumerate(zip(totals, scales, strict=True))
         ]
 
@@ -172,7 +172,8 @@ class CoordinateDescent:
                 parts = (norm.double().cpu() / largest[number] * bins).nan_to_num(bins, bins, 0)
                 places = parts.clamp(0, bins - 1).long()
                 counts[number] += torch.bincount(places, minlength=bins)
-        noisy = counts + self.recipe.options.histogram_sigma * self.keyed.gaussian(step, "histograms", counts)
+        scale = self.recipe.options.histogram_sigma
+        noisy = counts + scale * self.keyed.gaussian(step, "histograms", counts, scale)
         return largest * (noisy.argmax(dim=1) + 1) / bins
 
     def learn_projection(self, directions: int) -> Tensor:
@@ -183,11 +184,14 @@ class CoordinateDescent:
         Noise is drawn for the upper triangle, of the priced deviation on the diagonal and divided by sqrt 2
         off it: isotropic in Frobenius norm.
         """
-        total = self.covariance()
-        drawn = self.keyed.gaussian(0, "projection", total).triu()
+        total, sigma = self.covariance(), self.recipe.options.projection_sigma
+        # What is drawn below the diagonal is not used: it is noise of any size.
+        scale = torch.full_like(total, sigma / math.sqrt(2)).triu(1) + sigma * torch.eye(len(total)).to(total)
+        scale[scale == 0] = math.inf
+        drawn = self.keyed.gaussian(0, "projection", total, scale).triu()
         noise = drawn.triu(1) / math.sqrt(2)
         noise = noise + noise.T + drawn.diag().diag()
-        _, vectors = torch.linalg.eigh(total + self.recipe.options.projection_sigma * noise)
+        _, vectors = torch.linalg.eigh(total + sigma * noise)
         found: Tensor = vectors[:, -directions:].float().contiguous()
         return found
 

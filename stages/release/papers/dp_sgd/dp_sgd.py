@@ -20,7 +20,7 @@ from pydantic import Field
 
 from airlock.errors import InputError, ParamsError
 from airlock.params import Params, Section, check
-from airlock.privacy import accounting, calibration, events, noise
+from airlock.privacy import accounting, calibration, events
 from airlock.privacy.guarantees import Guarantee, Neighbours
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Released, Tick, makes_nothing, no_relevance, silent
@@ -286,7 +286,7 @@ def _put(optimiser: Any, parameters: list[nn.Parameter], state: interactive.Stat
 def _add_noise(total: Tensor, settings: Settings, keyed: interactive.Keyed, step: int) -> Tensor:
     import torch
 
-    drawn = noise.float_gaussian(keyed.stream(step, "gradient", total), total.numel())
+    drawn = keyed.standard(step, "gradient", total, settings.noise)
     return total + torch.from_numpy(settings.noise * drawn).float()
 
 

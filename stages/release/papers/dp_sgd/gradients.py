@@ -108,7 +108,8 @@ def descend(
         own = {name: state[name] for name in memory}
         clipped.axes = way.axes(own)
         total = clipped.sum_of(data, course.keyed.sample(step, schedule.rate, len(data.labels)))
-        noisy = total + way.scale(own).to(total) * course.keyed.gaussian(step, "gradient", total)
+        scale = way.scale(own).to(total)
+        noisy = total + scale * course.keyed.gaussian(step, "gradient", total, scale)
         velocity = MOMENTUM * state["velocity"] + noisy / schedule.batch
         return {
             "theta": state["theta"] - schedule.learning_rate * velocity,
