@@ -14,8 +14,10 @@ import numpy as np
 from airlock.errors import ParamsError
 from airlock.inside.manifest import Manifest
 from airlock.models.features.projection import steps_of
+from airlock.models.features.rows import LIMIT
 from airlock.models.model import Layers, Model
 from airlock.models.moments import Tensors, choose_damping, closed_form, loss, moments_of
+from airlock.models.temperature import temperature
 from airlock.params import TrainParams
 from stages.mechanisms import Trained
 from stages.open.training_state import TrainingState
@@ -43,7 +45,10 @@ def head(
         if params.head != "linear":
             raise ParamsError("params.yaml: train.head mlp has no closed form: set train.method to sgd")
         weights = closed_form(moments, ridge)
-        return [(weights, np.zeros(weights.shape[1]))], [(0, loss(moments, weights, ridge))], ridge
+        curve = [(0, loss(moments, weights, ridge))]
+        noise = float(release.details["sums"]["cross"]["scale"]) / (LIMIT * weights.shape[1])
+        sure = temperature(moments, weights, noise=noise, ridge=ridge, bias=release.details["bias"] > 0)
+        return [(weights * sure, np.zeros(weights.shape[1]))], curve, ridge
     from airlock.models.descent import descend, identity
 
     return *descend(
