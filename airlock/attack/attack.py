@@ -19,10 +19,12 @@ import yaml
 from airlock.attack import laws, targets
 from airlock.attack.samplers import NumpySampler, OwnSampler, Sampler
 from airlock.attack.targets import Finding, Target
-from airlock.errors import InputError, ParamsError
-from airlock.params import Params, check
+from airlock.errors import InputError, ParamsError, SchemaError
+from airlock.models.features.choice import settle_mechanism
+from airlock.params import Params, check, load_params
 from airlock.privacy import events
 from airlock.privacy.plan import Facts
+from airlock.records.schema import load_schema
 
 # More draws than this a run and the release's own generator would take minutes where NumPy's takes one.
 OWN_DRAWS = 64
@@ -74,6 +76,16 @@ def verdict(free: float, best: float, claimed: float | None, proven: float) -> s
     if claimed is not None and free > claimed:
         return "refutes the claim"
     return "nothing is proven" if np.isinf(proven) else "within the proof"
+
+
+def load_settled(workspace: Path) -> Params:
+    """params.yaml, with the mechanism that `auto` means for its data set (for a table where there is none)."""
+    params = load_params(workspace / "params.yaml")
+    try:
+        kind = load_schema(workspace / f"data/schemas/{params.dataset}.yaml", draft=True).kind
+    except SchemaError:
+        kind = "tabular"
+    return settle_mechanism(params, kind)
 
 
 def settle(

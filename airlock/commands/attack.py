@@ -82,11 +82,10 @@ def command(
 
     from airlock.attack import attack
     from airlock.errors import InputError
-    from airlock.params import load_params
 
     workspace = Path.cwd()
     params = attack.settle(
-        load_params(workspace / "params.yaml"), name, epsilon=epsilon, neighbours=neighbours, options=option
+        attack.load_settled(workspace), name, epsilon=epsilon, neighbours=neighbours, options=option
     )
     if noise_factor != 1.0 and not (accounting or canaries):
         raise InputError("--noise-factor changes the drawn noise: give --accounting or --canaries with it")

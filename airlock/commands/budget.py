@@ -11,6 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from airlock.ledger import Entry, Ledger, Spent
+    from airlock.models.features.choice import Choice
     from airlock.run.budget import Point, Price
 
 app = typer.Typer(
@@ -18,6 +19,8 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+FEATURED = ("coefficients", "coefficients-iterated")
+"""The mechanisms whose feature map params.yaml names."""
 JSON = typer.Option(False, "--json", help="Print JSON.")
 
 
@@ -394,6 +397,14 @@ def _show_plan(points: list[Point]) -> None:
                 console.print(f"{Path(price.out).name}{f' ({where})' if where else ''}: {price.settled}")
     if free:
         console.print(f"not charged: {', '.join(free)}")
+    for line in dict.fromkeys(_chosen(point.choice) for point in points):
+        console.print(line, soft_wrap=True)
+
+
+def _chosen(choice: Choice) -> str:
+    """The mechanism; of those that release coefficients also through which features, and why these."""
+    through = f" through {choice.features}: {choice.reason}" if choice.mechanism in FEATURED else ""
+    return f"{choice.mechanism}{through}"
 
 
 def _cost(price: Price) -> str:
@@ -457,6 +468,7 @@ def _point_json(point: Point) -> dict[str, Any]:
         "together": quote.together,
         "fits": point.objection is None,
         "refusal": point.objection,
+        "choice": asdict(point.choice),
     }
 
 

@@ -253,7 +253,7 @@ def facts_of(meta: Mapping[str, Any]) -> Facts:
     """
     names = {field.name for field in fields(Facts)}
     # Sealed before there were slots for friends, and before columns were described.
-    meta = {"friends": None, "columns": None, "label": "label", **meta}
+    meta = {"friends": None, "columns": None, "label": "label", "layout": None, **meta}
     if meta.get("version") != VERSION or not names <= meta.keys():
         raise SealError(f"{META} is not of this version: run `dvc repro --force ingest`")
     values = {name: meta[name] for name in names}

@@ -31,6 +31,8 @@ class Facts:
             columns), and in how many slots of others (`appearances`) one user is found at most.
         columns: of a table, what the schema says of each (airlock/models/bins.py); None where nobody said.
         label: name of the label's column, beside `columns`.
+        layout: of a table, kinds of the encoded columns in order (airlock/models/features/hybrid.py); None for
+            data sealed before it was told.
     """
 
     population: str
@@ -49,6 +51,7 @@ class Facts:
     friends: Mapping[str, int] | None = None
     columns: Sequence[Mapping[str, Any]] | None = None
     label: str = "label"
+    layout: str | None = None
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Facts:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from airlock.errors import SchemaError
+from airlock.models.features.hybrid import GRID, layout
 from airlock.records import pixels
 from airlock.records.schema import Column, Schema
 from airlock.records.values import Values, buckets, days, numbers, texts
@@ -108,6 +109,17 @@ def described_columns(schema: Schema) -> list[dict[str, Any]]:
     ]
 
 
+def encoded_layout(schema: Schema) -> str | None:
+    """Kinds of the encoded columns of a table in order, as a feature map's name carries them.
+
+    All of it is in the schema: types, number of categories, and bounds. Whole bounds that are a few steps
+    apart make a number a code as well.
+    """
+    if schema.image:
+        return None
+    return layout([kind for column in schema.columns for kind in _kinds(column)])
+
+
 def pack(encoded: Encoded, *, user: NDArray[np.int64] | None = None) -> pa.RecordBatch:
     """As an Arrow batch with fixed-width columns and no nulls, ready to be sealed."""
     n = len(encoded.y)
@@ -144,6 +156,18 @@ def _names(column: Column) -> list[str]:
     else:
         names = [f"{column.name}={category}" for category in column.categories or ()]
     return [*names, f"{column.name} is missing"] if column.missing == "impute" else names
+
+
+def _kinds(column: Column) -> list[tuple[str, int]]:
+    """Kind and size of a column; whether it is missing is a category of its own, or one more of its levels."""
+    if column.type == "category":
+        return [("c", len(_names(column)))]
+    kind = ("n", 0)
+    if column.type == "number" and column.bounds is not None:
+        low, high = column.bounds
+        if low.is_integer() and high.is_integer() and high - low in GRID:
+            kind = ("g", int(high - low))
+    return [kind, ("c", 1)] if column.missing == "impute" else [kind]
 
 
 def _encode_columns(

@@ -97,7 +97,7 @@ def public_facts(workspace: Path, params: Params) -> Facts:
 def facts_of(found: Mapping[Role, Handle], schema: Schema, params: Params) -> Facts:
     """The public facts of a data set: from handles, schema and parameters, never from records."""
     # Here, because stages that need no facts must not wait for pyarrow and NumPy.
-    from airlock.records.encoding import described_columns, encoded_shape
+    from airlock.records.encoding import described_columns, encoded_layout, encoded_shape
     from airlock.records.splits import plan_split
 
     records, holdout = found.get("records"), found.get("holdout")
@@ -133,4 +133,5 @@ def facts_of(found: Mapping[Role, Handle], schema: Schema, params: Params) -> Fa
         friends={"slots": friends.slots, "appearances": friends.appearances} if friends else None,
         columns=described_columns(schema) if 0 < len(schema.columns) <= MOST_DESCRIBED else None,
         label=schema.label.column,
+        layout=encoded_layout(schema),
     )

@@ -14,6 +14,7 @@ from airlock.evidence.revisions import load_graph
 from airlock.inside import manifest
 from airlock.inside.digests import sha256_path
 from airlock.ledger import Ledger, Quote, Release, refusals
+from airlock.models.features.choice import Choice, choose
 from airlock.owner.home import Project
 from airlock.params import Params
 from airlock.params import check as check_params
@@ -43,12 +44,16 @@ class Price:
 
 @dataclass(frozen=True)
 class Point:
-    """One setting of a sweep: its releases, and the quote of it and all before it together."""
+    """One setting of a sweep: its releases, and the quote of it and all before it together.
+
+    `choice` is what `auto` stands for in it.
+    """
 
     settings: Mapping[str, Any]
     prices: tuple[Price, ...]
     quote: Quote
     objection: str | None
+    choice: Choice
 
 
 def names(workspace: Path) -> dict[str, bool]:
@@ -170,6 +175,7 @@ def price(
                 ),
                 quote,
                 ledger.objection(quote),
+                choose(one.params.release, facts),
             )
         )
     return points

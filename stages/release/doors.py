@@ -12,6 +12,7 @@ import numpy as np
 from airlock.inside import manifest
 from airlock.inside.room import Room
 from airlock.models.features import features
+from airlock.models.features.choice import settle
 from airlock.models.features.rows import LIMIT
 from airlock.models.model import Model
 from airlock.params import Params
@@ -77,7 +78,7 @@ def plan_reference(params: Params, facts: Facts) -> Plan:
         return manifest.none_plan("release.reference is false")
     if not facts.public:
         return manifest.none_plan("the data are private: a non-private reference would itself be a leak")
-    name = features.choose(params.release.features, facts.kind, facts.features)
+    name = settle(params, facts).release.features
     proven = Guarantee(
         "proven", "record", "zero-out", float("inf"), 0.0, reason="no noise: a reference for public data"
     )
@@ -88,7 +89,7 @@ def make_reference(room: Room, facts: Facts, folder: Path, release_id: str) -> d
     """A logistic regression on the same features, without noise, written as a model."""
     from stages.release.perturb import open_sealed
 
-    name = features.choose(room.params.release.features, facts.kind, facts.features)
+    name = settle(room.params, facts).release.features
     with open_sealed(room, "train") as reader:
         model = fit_reference(reader, name, facts)
     save_model(model, folder)

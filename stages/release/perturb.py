@@ -5,6 +5,7 @@ reference to compare with).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from airlock.errors import ReleaseError
 from airlock.inside import manifest
 from airlock.inside.room import Room
 from airlock.inside.sealed import FILES, SealedReader
+from airlock.models.features.choice import settle_mechanism
 from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
 from airlock.storage import load_tensors, save_tensors
@@ -29,6 +31,7 @@ Maker = Callable[[Room, Facts, Path, str], dict[str, Any]]
 
 def plans(params: Params, facts: Facts) -> dict[str, Plan]:
     """What would be released, priced."""
+    params = settle_mechanism(params, facts.kind)
     return {
         RELEASE: mechanisms.mechanism(params.release.mechanism).plan(params, facts),
         HOLDOUT: doors.plan_holdout(params, facts),
@@ -39,6 +42,7 @@ def plans(params: Params, facts: Facts) -> dict[str, Plan]:
 def main(room: Room) -> None:
     """Make the releases that were ordered."""
     facts = facts_of(room)
+    room = settled(room, facts)
     priced = plans(room.params, facts)
     makers: dict[str, Maker] = {RELEASE: make, HOLDOUT: doors.make_holdout, REFERENCE: doors.make_reference}
     for out, order in room.facts["releases"].items():
@@ -90,6 +94,11 @@ def save_released(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
     if not all(bool(np.isfinite(value).all()) for value in tensors.values()):
         raise ReleaseError(manifest.NOT_FINITE)
     save_tensors(path, tensors)
+
+
+def settled(room: Room, facts: Facts) -> Room:
+    """The same room, with the mechanism by name in its parameters."""
+    return replace(room, params=settle_mechanism(room.params, facts.kind))
 
 
 def facts_of(room: Room) -> Facts:

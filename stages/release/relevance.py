@@ -20,6 +20,7 @@ from airlock.errors import ParamsError
 from airlock.inside import manifest
 from airlock.inside.room import Room
 from airlock.models.features import features
+from airlock.models.features.choice import settle, settle_mechanism
 from airlock.models.features.rows import LIMIT
 from airlock.models.relevance import from_class_statistics, from_propagation, picture_of, weights_of
 from airlock.params import Params
@@ -28,7 +29,7 @@ from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Released, mechanism
 from stages.release.noisy_sums import NoisySums, Query, check_size, guarantee, price
 from stages.release.passes import Chunk, Records, Sums, Wanted, cross_of
-from stages.release.perturb import RELEVANCE_TENSORS, facts_of, open_sealed, save_released
+from stages.release.perturb import RELEVANCE_TENSORS, facts_of, open_sealed, save_released, settled
 from stages.release.units import moved_records, records_per_unit
 
 RELEVANCE = "data/released/relevance"
@@ -42,6 +43,7 @@ SHARES = {"statistics": {"classes": 0.75, "squares": 0.2, "counts": 0.05}, "lrp"
 
 def plans(params: Params, facts: Facts) -> dict[str, Plan]:
     """What would be released, priced."""
+    params = settle_mechanism(params, facts.kind)
     mode, name = params.relevance.mode, params.release.mechanism
     half = mechanism(name)
     if mode == "off":
@@ -58,7 +60,7 @@ def plans(params: Params, facts: Facts) -> dict[str, Plan]:
         "share": params.relevance.weighing_share,
         "epsilon": params.release.epsilon,
         "delta": params.release.delta,
-        "features": features.choose(params.release.features, facts.kind, facts.features),
+        "features": settle(params, facts).release.features,
         **moved_records(params, facts),
     }
     return {RELEVANCE: Plan(NAME, VERSION, parameters, passes=1, proven=proven)}
@@ -125,7 +127,9 @@ def main(room: Room) -> None:
     """Make the release that was ordered."""
     if RELEVANCE not in room.facts.get("releases", {}):
         return
-    facts, params = facts_of(room), room.params
+    facts = facts_of(room)
+    room = settled(room, facts)
+    params = room.params
     release_id = room.facts["releases"][RELEVANCE]["id"]
     folder = room.path(RELEVANCE)
     folder.mkdir(parents=True, exist_ok=True)
@@ -203,6 +207,4 @@ def statistics(chunk: Chunk, classes: int) -> Sums:
 
 
 def _map(params: Params, facts: Facts) -> features.FeatureMap:
-    return features.feature_map(
-        features.choose(params.release.features, facts.kind, facts.features), facts.kind, facts.shape
-    )
+    return features.feature_map(settle(params, facts).release.features, facts.kind, facts.shape)

@@ -121,6 +121,17 @@ def test_missing_ledger_of_a_known_population_is_an_error(desk: Project) -> None
     assert not (desk.folder / "ledger.db").exists()
 
 
+def test_plan_says_what_auto_stands_for_and_why(desk: Project) -> None:
+    assert "coefficients through tabular-2: the map for tabular data" in ask("plan").output
+    swept = ask("plan", "--sweep", "release.mechanism=auto,coefficients-iterated,dp-sgd").output
+    (line,) = [
+        line for line in swept.splitlines() if line.startswith("coefficients-iterated through hybrid-")
+    ]
+    assert "cosines beside" in line
+    assert "records at this epsilon and delta" in line
+    assert "dp-sgd" in swept.splitlines()
+
+
 def test_plan_prices_params_before_anything_is_read(desk: Project) -> None:
     answer = told("plan")
     assert answer["fits"]

@@ -17,7 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airlock.errors import RecordError, SchemaError
-from airlock.records.encoding import Encoded, encode, encoded_columns, encoded_shape, pack, unpack
+from airlock.models.features.hybrid import runs_of
+from airlock.records.encoding import (
+    Encoded,
+    encode,
+    encoded_columns,
+    encoded_layout,
+    encoded_shape,
+    pack,
+    unpack,
+)
 from airlock.records.schema import Schema
 
 SECRET = "734512.125"
@@ -318,3 +327,24 @@ def table_of(column: dict[str, Any], **more: Any) -> Schema:
     return Schema.model_validate(
         {"name": "t", "kind": "tabular", "label": label, "columns": [column], **more}
     )
+
+
+def test_the_layout_of_a_table_is_read_from_its_schema() -> None:
+    """Types, categories and bounds, in the order of the encoded columns; whole bounds a few steps apart are a
+    grid.
+    """
+    columns = [
+        {"name": "a", "type": "number", "bounds": [0, 1]},
+        {"name": "b", "type": "number", "bounds": [1, 5], "missing": "impute"},
+        {"name": "c", "type": "category", "categories": ["x", "y", "z"], "missing": "impute"},
+        {"name": "d", "type": "category", "buckets": 64},
+        {"name": "e", "type": "number", "bounds": [0.5, 4.5]},
+        {"name": "f", "type": "number", "bounds": [0, 12]},
+        {"name": "g", "type": "date", "unit": "day", "bounds": ["2000-01-01", "2000-01-06"]},
+    ]
+    schema = Schema.model_validate(
+        {"name": "t", "kind": "tabular", "label": {"column": "l", "classes": ["0", "1"]}, "columns": columns}
+    )
+    found = encoded_layout(schema)
+    assert found == "n.g4.c1.c4.c64.nx3"
+    assert sum(run.encoded for run in runs_of(found)) == encoded_shape(schema)[0]

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airlock.errors import ParamsError
-from airlock.models.features import images, tables
+from airlock.models.features import hybrid, images, tables
 from airlock.models.features.rows import Rows, check
 
 DEFAULTS = {"image": "hog-2", "tabular": "tabular-2"}
-NAMES = ("hog-2", "hog-1", "gabor-1", "tabular-2", "cosine-WIDTH-1")
+NAMES = ("hog-2", "hog-1", "gabor-1", "tabular-2", "cosine-WIDTH-1", "hybrid-WIDTH-1")
 COSINE = re.compile(r"cosine-(\d{1,5})-1")
 
 
@@ -34,6 +34,7 @@ class FeatureMap:
         bias: the constant column that is appended when rows are centred; 0 for none.
         costly: worth keeping between passes.
         transform: from encoded records to integer rows.
+        whitened: rows have so many directions that whitening them pays.
     """
 
     name: str
@@ -41,6 +42,7 @@ class FeatureMap:
     bias: int
     costly: bool
     transform: Callable[[NDArray[Any]], Rows]
+    whitened: bool = False
 
     def __call__(self, records: NDArray[Any], valid: NDArray[np.uint8]) -> Rows:
         """Rows of encoded records; a null record is a row of zeros."""
@@ -50,7 +52,10 @@ class FeatureMap:
 
 
 def choose(wanted: str, kind: str, schema: str | None) -> str:
-    """The map that params.yaml names, or else the schema's, or else one per kind of data."""
+    """The map that params.yaml names, or else the schema's, or else one per kind of data.
+
+    Tables that are released in rounds have a better one: airlock/models/features/choice.py.
+    """
     return (schema or DEFAULTS[kind]) if wanted == "auto" else wanted
 
 
@@ -62,16 +67,33 @@ def feature_map(name: str, kind: str, shape: tuple[int, ...]) -> FeatureMap:
     """
     if kind == "image" and name in ("hog-1", "hog-2"):
         transform = {"hog-1": images.hog, "hog-2": images.hog_tents}[name]
-        return FeatureMap(name, images.cells(shape) * (shape[2] + 20), 0, True, transform)
+        return FeatureMap(name, images.cells(shape) * (shape[2] + 20), 0, True, transform, whitened=True)
     if kind == "image" and name == "gabor-1":
-        return FeatureMap(name, images.cells(shape) * (shape[2] + 16), 0, True, images.gabor)
+        return FeatureMap(name, images.cells(shape) * (shape[2] + 16), 0, True, images.gabor, whitened=True)
     if kind == "tabular" and name == "tabular-2":
         return FeatureMap(name, shape[0], tables.bias(shape[0]), False, tables.linear)
     matched = COSINE.fullmatch(name)
     if kind == "tabular" and matched and int(matched[1]) > 0:
         width = int(matched[1])
         return FeatureMap(name, width, 0, True, partial(tables.cosine, width=width))
+    if kind == "tabular" and (found := _hybrid(name, shape)):
+        return found
     raise ParamsError(
         f"params.yaml: release.features '{name}' is not a map for {kind} data: use auto or one of "
         f"{', '.join(NAMES)}"
     )
+
+
+def _hybrid(name: str, shape: tuple[int, ...]) -> FeatureMap | None:
+    """The hybrid map of that name, if it is one and its layout is of so many encoded columns."""
+    matched = hybrid.NAME.fullmatch(name)
+    if not matched or int(matched[1]) < 1:
+        return None
+    width, layout = int(matched[1]), matched[2] or f"nx{shape[0]}"
+    try:
+        fits = sum(run.encoded for run in hybrid.runs_of(layout)) == shape[0]
+    except ValueError:
+        return None
+    transform = partial(hybrid.hybrid, width=width, layout=layout)
+    size = hybrid.width_of(layout, width)
+    return FeatureMap(name, size, hybrid.bias(), True, transform, whitened=True) if fits else None

@@ -47,7 +47,7 @@ def cosine(records: NDArray[np.float64], width: int, *, bandwidth: float = 0.25)
     directions, offsets = _directions(records.shape[1], width, bandwidth)
     steps = np.trunc((2.0 * np.sqrt(records) - 1.0) * STEPS)
     phases = np.floor((steps @ directions) / STEPS) + offsets
-    return normalise(_cosines()[np.mod(phases, PHASES).astype(np.int64)])
+    return normalise(cosines()[np.mod(phases, PHASES).astype(np.int64)])
 
 
 @lru_cache
@@ -65,6 +65,7 @@ def _directions(columns: int, width: int, bandwidth: float) -> tuple[Rows, Rows]
 
 
 @lru_cache
-def _cosines() -> Rows:
-    cosines: Rows = np.rint(STEPS * np.cos(np.arange(PHASES) * (2 * math.pi / PHASES)))
-    return cosines
+def cosines() -> Rows:
+    """One turn of the cosine in PHASES steps, STEPS to a unit."""
+    turn: Rows = np.rint(STEPS * np.cos(np.arange(PHASES) * (2 * math.pi / PHASES)))
+    return turn

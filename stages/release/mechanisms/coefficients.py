@@ -21,6 +21,7 @@ from airlock.errors import ParamsError, ReleaseError
 from airlock.inside.connection import Exchange
 from airlock.inside.sealed import SealedReader
 from airlock.models.features import features
+from airlock.models.features.choice import settle
 from airlock.models.features.projection import centre, tensors_of, whiten
 from airlock.models.features.rows import LIMIT
 from airlock.params import Params, Section, check
@@ -77,12 +78,11 @@ class Recipe:
 def resolve(params: Params, facts: Facts, options: Options | None = None) -> Recipe:
     """Settle what `auto` means."""
     options = options or check(Options, params.release.options, "params.yaml: release.options")
+    params = settle(params, facts)
     check_size(facts.n, LIMIT * max(LIMIT, len(facts.labels)))
-    name = features.choose(params.release.features, facts.kind, facts.features)
+    name = params.release.features
     feature_map = features.feature_map(name, facts.kind, facts.shape)
-    passes = (
-        {"image": 3, "tabular": 2}[facts.kind] if params.release.passes == "auto" else params.release.passes
-    )
+    passes = (3 if feature_map.whitened else 2) if params.release.passes == "auto" else params.release.passes
     if passes not in GRAM_SHARE:
         raise ParamsError(
             f"params.yaml: release.passes {passes} is not offered by '{NAME}': use auto, 1, 2 or 3"

@@ -1,10 +1,11 @@
 """`coefficients-iterated`: coefficients, then residual rounds that each read the records once more
 (docs/mechanism.md).
 
-A round releases S = sum a r^T, where r = y - softmax(a W) is clipped to norm 0.2, and moves W by 2 M (G +
+A round releases S = sum a r^T, where r = y - softmax(a W) is clipped to norm C, and moves W by 2 M (G +
 ridge)^-1 S: a damped Newton step of the logistic loss, whose Hessian at the start is G / M (the 2 makes up
 for what clipping takes away). Reads depend on the model being trained, so it is interactive. Rows have norm
-at most 1, residuals at most the clip: S has L2 sensitivity 0.2 under zero-out.
+at most 1, residuals at most the clip C (0.2; sqrt(0.32 / M) on the hybrid map of tables): S has L2
+sensitivity C under zero-out.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airlock.errors import ParamsError
+from airlock.models.features.choice import clip_for, settle
 from airlock.models.features.rows import LIMIT, quantise
 from airlock.models.features.softmax import BOUND, residuals
 from airlock.models.moments import closed_form, moments_of
@@ -43,6 +45,7 @@ ARGUMENT = "docs/proofs/coefficients.md#residual-rounds"
 ROUNDS = 10
 # A head's longest column, in its integers: products with rows stay below 2^45.
 COLUMN = 2.0**30
+CLIP = 0.2
 # The least-squares head times M minimises the logistic loss to second order; a little less is a safer start.
 START = 0.8
 
@@ -59,8 +62,14 @@ class Options(Section):
     cross_share: float = Field(0.05, gt=0, lt=1)
     whitening_ridge: float = Field(0.3, ge=1e-6, le=1e6)
     ridge: float = Field(0.3, ge=1e-6, le=1e6)
-    clip: float = Field(0.2, ge=1e-6, le=2)
+    clip: float | None = Field(None, ge=1e-6, le=2)
     step: float = Field(2.0, gt=0, le=1e3)
+
+
+class Settled(Options):
+    """The same options, with a clip: by the number of classes on the hybrid map, 0.2 on any other."""
+
+    clip: float = Field(ge=1e-6, le=2)
 
 
 @dataclass(frozen=True)
@@ -111,9 +120,12 @@ class Residuals(Sendable):
         return cls(Head(tensors["head"], plain["unit"]), plain["clip"])
 
 
-def resolve(params: Params, facts: Facts) -> tuple[Recipe, Options, int]:
+def resolve(params: Params, facts: Facts) -> tuple[Recipe, Settled, int]:
     """The recipe of the first passes, the options, and the number of rounds."""
     options = check(Options, params.release.options, "params.yaml: release.options")
+    params = settle(params, facts)
+    clip = clip_for(len(facts.labels)) if params.release.features.startswith("hybrid-") else CLIP
+    settled = Settled.model_validate({"clip": clip, **options.model_dump(exclude_none=True)})
     first = params.model_copy(
         update={"release": params.release.model_copy(update={"passes": "auto", "options": {}})}
     )
@@ -139,7 +151,7 @@ def resolve(params: Params, facts: Facts) -> tuple[Recipe, Options, int]:
     wanted |= {f"residuals-{index + 1}": rest / rounds for index in range(rounds)}
     left = coefficients.left_by_relevance(params)
     shares = {purpose: share * left for purpose, share in wanted.items() if share > 0}
-    return replace(recipe, shares=shares, ridge=options.whitening_ridge), options, rounds
+    return replace(recipe, shares=shares, ridge=options.whitening_ridge), settled, rounds
 
 
 def queries(recipe: Recipe, params: Params, rounds: int) -> list[Query]:

@@ -203,6 +203,7 @@ records_of_a_neighbour = st.lists(st.floats(0, 1) | st.sampled_from([0.0, 1.0]),
     st.integers(0, 2),
     st.integers(0, 20),
     st.sampled_from([0, 1, 2]),
+    st.sampled_from(["tabular-2", "hybrid-6-1@n.g3.c2"]),
 )
 def test_no_neighbour_moves_a_sum_by_more_than_its_sensitivity(
     tmp_path_factory: pytest.TempPathFactory,
@@ -212,6 +213,7 @@ def test_no_neighbour_moves_a_sum_by_more_than_its_sensitivity(
     other_label: int,
     seed: int,
     steps: int,
+    features: str,
 ) -> None:
     """Adversarial neighbours, end to end: sealed records in, exact sums out, in every pass of both
     mechanisms.
@@ -219,20 +221,21 @@ def test_no_neighbour_moves_a_sum_by_more_than_its_sensitivity(
     folder = tmp_path_factory.mktemp("neighbours")
     x, y = table(9, 4, 3, seed)
     worlds = {"as it is": (one, label, 1), "replaced": (other, other_label, 1), "null": ([0.0] * 4, -1, 0)}
-    released = coefficients.make(
-        parameters(epsilon=5.0, passes=3), facts(x, 3), seal(folder, x, y), key=NOISE, release_id=str(seed)
-    )[0]
+    params, made = (
+        parameters(epsilon=5.0, passes=3, features=features),
+        feature_map(features, "tabular", (4,)),
+    )
+    released = coefficients.make(params, facts(x, 3), seal(folder, x, y), key=NOISE, release_id=str(seed))[0]
     sums: dict[str, dict[str, np.ndarray]] = {}
     for world, (record, its_label, is_valid) in worlds.items():
         x[4], y[4] = record, its_label
         valid = np.ones(9, np.uint8)
         valid[4] = is_valid
-        made = feature_map("tabular-2", "tabular", (4,))
         records = Records(seal(folder, x, y, valid, rows=4), made, (4,))
         records.steps = steps_of(released, made.bias)[:steps]
         sums[world] = {
             name: contributions(records, question)[name]
-            for name, question in questions(steps, 3, 5, seed).items()
+            for name, question in questions(steps, 3, made.width + 1, seed).items()
         }
     bounds = {
         near: {
@@ -267,11 +270,16 @@ def test_the_bounds_are_nearly_reached() -> None:
 
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("data", [table(90, 4, 3), pictures(90, 3)])
+@pytest.mark.parametrize("layout", [None, "n.g3.c2"])
 def test_chunks_workers_and_caches_do_not_change_a_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, data: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, data: Any, layout: str | None
 ) -> None:
     x, y = data
-    known, params, make = facts(x, 3), parameters(epsilon=5.0), MECHANISMS[name].make
+    known, params, make = (
+        facts(x, 3, layout=layout),
+        parameters(epsilon=5.0, mechanism=name),
+        MECHANISMS[name].make,
+    )
     made = []
     for index, (rows, cache) in enumerate([(90, 2**30), (16, 0), (7, 3000)]):
         monkeypatch.setattr(Records.__init__, "__kwdefaults__", {"cache_bytes": cache, "elsewhere": None})
@@ -306,6 +314,22 @@ def test_another_record_means_other_noise(tmp_path: Path) -> None:
     x[0] = 1 - x[0]
     other = coefficients.make(params, known, seal(tmp_path, x, y), key=NOISE, release_id="id")[0]
     assert distance(one["gram"].astype(object), other["gram"].astype(object)) > 5 * LIMIT**2
+
+
+def test_a_table_with_a_layout_is_released_through_the_hybrid_map(tmp_path: Path) -> None:
+    """Cosines and clip by the rule, whitened, ten rounds: thirteen passes, which the details name one by one."""
+    x, y = table(50, 4, 3)
+    params, known = parameters(mechanism="coefficients-iterated"), facts(x, 3, layout="n.g3.c2")
+    plan = iterated.plan(params, known)
+    assert plan.passes == 13
+    assert plan.parameters["features"] == "hybrid-32-1@n.g3.c2"
+    assert plan.parameters["clip"] == math.sqrt(0.32 / 3)
+    tensors, details = iterated.make(params, known, seal(tmp_path, x, y), key=NOISE, release_id="id")
+    assert sorted({one["pass"] for one in details["sums"].values()}) == list(range(1, 14))
+    assert tensors["head"].shape == (32 + 1 + 4 + 2 + 1, 3)
+    named = parameters(mechanism="coefficients-iterated", features="tabular-2", options={"clip": 0.3})
+    assert iterated.plan(named, known).parameters["clip"] == 0.3
+    assert iterated.plan(named, known).passes == 12
 
 
 def test_passes_are_counted(tmp_path: Path) -> None:

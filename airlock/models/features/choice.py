@@ -1,0 +1,91 @@
+"""What `auto` means in the release section: mechanism and feature map, from public facts alone.
+
+For tables the rule was found on development tables that no figure is reported on
+(bench/results/tables/rule.md, docs/mechanism.md): random cosines pay as soon as there is signal, and how many
+of them depends on it. The signal is n mu, records times the shift that (epsilon, delta) allows: how far the
+sum over all records stands above its noise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from airlock.models.features import hybrid
+from airlock.models.features.features import DEFAULTS
+from airlock.params import Params, ReleaseParams
+from airlock.privacy import gaussian
+from airlock.privacy.plan import Facts
+
+ROUNDS = "coefficients-iterated"
+MECHANISMS = {"image": "coefficients", "tabular": ROUNDS}
+LEAST, MOST, FACTOR = 32, 384, 1.7
+"""Cosines: FACTOR signal^(2/3), within LEAST and MOST; the noise of the whitening is then the same part of a
+row at every size."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Mechanism and feature map of a release, and why they are these."""
+
+    mechanism: str
+    features: str
+    reason: str
+
+
+def settle(params: Params, facts: Facts) -> Params:
+    """The same parameters with mechanism and feature map by name."""
+    chosen = choose(params.release, facts)
+    return _changed(params, mechanism=chosen.mechanism, features=chosen.features)
+
+
+def settle_mechanism(params: Params, kind: str) -> Params:
+    """The same parameters with the mechanism by name; it knows by itself what its features are."""
+    return _changed(params, mechanism=_mechanism(params.release, kind))
+
+
+def _changed(params: Params, **names: str) -> Params:
+    return params.model_copy(update={"release": params.release.model_copy(update=names)})
+
+
+def _mechanism(release: ReleaseParams, kind: str) -> str:
+    return MECHANISMS[kind] if release.mechanism == "auto" else release.mechanism
+
+
+def choose(release: ReleaseParams, facts: Facts) -> Choice:
+    """What is named stays; what is `auto` follows from kind, size, columns, classes, epsilon and delta."""
+    mechanism = _mechanism(release, facts.kind)
+    if release.features != "auto":
+        return Choice(mechanism, _complete(release.features, facts), "named in params.yaml")
+    if facts.features:
+        return Choice(mechanism, _complete(facts.features, facts), "named in the schema")
+    if mechanism != ROUNDS or facts.kind != "tabular" or facts.layout is None:
+        return Choice(mechanism, DEFAULTS[facts.kind], f"the map for {facts.kind} data")
+    found = signal(release, facts)
+    width = min(MOST, max(LEAST, round(FACTOR * found ** (2 / 3))))
+    columns = hybrid.columns_of(facts.layout)
+    reason = (
+        f"{width} cosines beside {columns} column{'s' if columns > 1 else ''}, for a signal of {found:,.0f} "
+        f"({facts.n:,} records at this epsilon and delta)"
+    )
+    return Choice(mechanism, _complete(f"hybrid-{width}-1", facts), reason)
+
+
+def signal(release: ReleaseParams, facts: Facts) -> float:
+    """How far a sum over all records stands above the noise for one unit of privacy."""
+    moved = (facts.per_user or 1) if release.unit == "user" else 1
+    moved *= 2 if release.neighbours == "replace-one" else 1
+    return facts.n * gaussian.mu_at(release.epsilon, release.delta) / moved
+
+
+def clip_for(classes: int) -> float:
+    """Length to which residuals of the hybrid map's rounds are cut: 0.4 for two classes, 0.18 for ten."""
+    return math.sqrt(0.32 / classes)
+
+
+def _complete(name: str, facts: Facts) -> str:
+    """The name of a hybrid map with the layout of these columns, if it has none."""
+    matched = hybrid.NAME.fullmatch(name)
+    if facts.kind != "tabular" or not matched or matched[2]:
+        return name
+    return f"{name}@{facts.layout or f'nx{facts.shape[0]}'}"

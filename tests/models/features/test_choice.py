@@ -1,0 +1,76 @@
+"""What `auto` means: from public facts alone, the same for the same facts, and nothing for facts of before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airlock.models.features.choice import choose, clip_for, settle
+from airlock.params import Params
+from airlock.privacy.plan import Facts
+
+TABLE = Facts("t", False, "tabular", 8000, 0, (16,), ("a", "b"), "s", "f", layout="nx16")
+PICTURES = Facts("p", True, "image", 100, 0, (8, 8, 1), ("a", "b"), "s", "f")
+
+
+def asked(**release: object) -> Params:
+    return Params.model_validate({"release": {"mechanism": "auto", **release}})
+
+
+@pytest.mark.parametrize(
+    ("n", "epsilon", "width"), [(100, 1.0, 32), (455, 1.0, 42), (8000, 1.0, 283), (10**6, 1.0, 384)]
+)
+def test_cosines_grow_with_the_signal(n: int, epsilon: float, width: int) -> None:
+    chosen = choose(asked(epsilon=epsilon).release, replace(TABLE, n=n))
+    assert chosen.features == f"hybrid-{width}-1@nx16"
+    assert str(width) in chosen.reason
+    assert f"{n:,} records" in chosen.reason
+
+
+@given(
+    st.integers(1, 10**9),
+    st.floats(0.01, 20),
+    st.sampled_from(("zero-out", "replace-one")),
+    st.integers(2, 99),
+)
+def test_the_rule_never_leaves_its_range(n: int, epsilon: float, near: str, classes: int) -> None:
+    known = replace(TABLE, n=n, labels=tuple(str(number) for number in range(classes)))
+    width = int(choose(asked(epsilon=epsilon, neighbours=near).release, known).features.split("-")[1])
+    assert 32 <= width <= 384
+    assert 0 < clip_for(classes) <= 0.4
+
+
+def test_a_unit_of_many_records_has_less_signal() -> None:
+    users = replace(TABLE, per_user=10)
+    one, ten = (choose(asked(unit=unit).release, users).features for unit in ("record", "user"))
+    assert (one, ten) == ("hybrid-283-1@nx16", "hybrid-61-1@nx16")
+
+
+def test_nothing_but_public_facts_is_looked_at() -> None:
+    """Neither fingerprint nor names of classes nor population: what could depend on a record changes nothing."""
+    other = replace(TABLE, fingerprint="g", population="u", labels=("c", "d"), split={"train": {"fold": 1}})
+    assert choose(asked().release, TABLE) == choose(asked().release, other)
+
+
+def test_what_is_named_stays() -> None:
+    assert settle(asked(features="tabular-2"), TABLE).release.features == "tabular-2"
+    assert settle(asked(features="hybrid-7-1"), TABLE).release.features == "hybrid-7-1@nx16"
+    assert settle(asked(), replace(TABLE, features="cosine-9-1")).release.features == "cosine-9-1"
+    assert settle(asked(mechanism="dp-sgd"), TABLE).release.mechanism == "dp-sgd"
+    assert settle(settle(asked(), TABLE), TABLE) == settle(asked(), TABLE)
+
+
+@pytest.mark.parametrize("mechanism", ["coefficients", "coefficients-iterated"])
+def test_facts_of_before_mean_what_they_meant(mechanism: str) -> None:
+    assert choose(asked(mechanism=mechanism).release, replace(TABLE, layout=None)).features == "tabular-2"
+    assert choose(asked(mechanism="coefficients").release, TABLE).features == "tabular-2"
+
+
+def test_auto_is_rounds_for_tables_and_the_closed_form_for_images() -> None:
+    assert choose(asked().release, TABLE).mechanism == "coefficients-iterated"
+    assert choose(asked().release, PICTURES).mechanism == "coefficients"
+    assert choose(asked().release, PICTURES).features == "hog-2"
+    assert choose(asked().release, replace(PICTURES, features="gabor-1")).features == "gabor-1"
