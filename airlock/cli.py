@@ -29,6 +29,8 @@ COMMANDS = (
         "evaluate",
         "predict",
         "export",
+        "synthesize",
+        "mock",
         "report",
     ),
     *("bundle", "verify", "upgrade", "keys", "log", "doctor", "worker"),
@@ -36,6 +38,7 @@ COMMANDS = (
 
 # What a plain installation leaves out, and the extra that brings it.
 EXTRAS = {
+    "mbi": "synthesis",
     "distributed": "cluster",
     "matplotlib": "pages",
     "onnx": "onnx",

@@ -101,6 +101,14 @@ class TrainParams(Section):
     target: str | None = None
 
 
+class SynthesizeParams(Section):
+    """Synthetic records from a release of `inputs`: how many, from which seed, by which model."""
+
+    rows: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+    seed: int = Field(0, ge=0)
+    model: Literal["tree", "mbi"] = "tree"
+
+
 class EvaluateParams(Section):
     """Which records a model is judged on. `auto`: public where the data are, otherwise none."""
 
@@ -139,6 +147,7 @@ class Params(Section):
     release: ReleaseParams = ReleaseParams()
     train: TrainParams = TrainParams()
     evaluate: EvaluateParams = EvaluateParams()
+    synthesize: SynthesizeParams = SynthesizeParams()
     boundary: BoundaryParams = BoundaryParams()
 
 

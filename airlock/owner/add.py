@@ -17,7 +17,7 @@ from airlock.owner import keys, rows
 from airlock.owner.home import Project
 from airlock.owner.keys import Keyring
 from airlock.owner.registry import Registry, changing_registry, load_registry
-from airlock.records import handles
+from airlock.records import generation, handles
 from airlock.records.handles import FOLDER, SCHEMAS, Handle, Role
 from airlock.records.places import Progress, absolute, at_hand, is_remote
 from airlock.records.schema import Schema, check_columns, load_schema
@@ -79,6 +79,7 @@ def add(
         raise InputError(f"'{name}' has no records yet: add them first, then their holdout")
     with at_hand(place, project.spool, progress) as path:
         table = open_table(path, header=schema.header)
+        _refuse_mock(table, place)
         check_columns(table.columns, schema)
         keyring = _keyring(project, workspace)
         handle, fingerprints = _look(table, schema, role, keyring)
@@ -107,6 +108,15 @@ def _look(table: Table, schema: Schema, role: Role, keyring: Keyring) -> tuple[H
     fingerprints = keyring.fingerprints(table.path)
     public = schema.public or role == "holdout"
     return Handle(schema.name, schema.name, role, table.format, fingerprints[0], n, public), fingerprints
+
+
+def _refuse_mock(table: Table, place: str) -> None:
+    """Mock records stand for no one: a budget spent on them would be a mistake."""
+    marks = (generation.mark_of(table.path / part) for part in table.parts if table.format == "parquet")
+    if generation.MOCK_COLUMN in table.columns or any(mark and mark.get("kind") == "mock" for mark in marks):
+        raise InputError(
+            f"{place} holds mock records, made by `airlock mock` from the schema alone: add the real ones"
+        )
 
 
 def _could_be_committed(workspace: Path, path: Path) -> bool:

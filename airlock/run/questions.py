@@ -25,10 +25,12 @@ from airlock.run import code as tool
 from airlock.run import limits
 from airlock.run.handover import Listener, Visit, confine, memory_folder
 from airlock.run.outs import remove
-from airlock.run.paths import hold, hold_file
-from airlock.wall.layers import choose
+from airlock.run.paths import hold, hold_file, hold_folder
+from airlock.wall.grants import Held
+from airlock.wall.layers import Layer, choose
 
 PRICING = "stages.pricing"
+_WRITTEN = "/.airlock/written"
 
 
 def ask(
@@ -40,10 +42,17 @@ def ask(
     project: Project,
     function: str = "answer",
     reads: Sequence[Path] = (),
+    deps: Sequence[str] = (),
+    writes: Mapping[str, Path] | None = None,
     zone: str = "release",
     listen: Listener = lambda event: None,
 ) -> Any:
     """What `module.function(room)` returns, run confined; `question` stands in `room.facts`.
+
+    Args:
+        reads, deps: what it may read besides the stages' code: paths from anywhere, and names below the
+            workspace.
+        writes: folders of the runner's own, made here, that it may write to.
 
     Raises:
         StageFailed: it ended with an error, or gave no answer.
@@ -60,8 +69,16 @@ def ask(
     scratch = Path(tempfile.mkdtemp(prefix=f"airlock-{os.getpid()}-", dir=memory_folder()))
     with ExitStack() as stack:
         stack.callback(remove, scratch)
-        held = stack.enter_context(hold(workspace, code.stages))
+        held = stack.enter_context(hold(workspace, (*code.stages, *deps)))
         given = {str(path): stack.enter_context(hold_file(path)) for path in reads}
+        given |= {name: held.pop(name) for name in deps}
+        written: dict[str, Held] = {}
+        for number, (name, folder) in enumerate((writes or {}).items()):
+            folder.mkdir(parents=True, exist_ok=True)
+            written[name] = stack.enter_context(hold_folder(folder, f"{_WRITTEN}-{number}"))
+        layers = choose(params.boundary.enforcement, zone=zone)
+        places = {name: one.path for name, one in given.items()}
+        places |= {name: one.inside(new_root=Layer.ROOT in layers) for name, one in written.items()}
         visit = Visit(
             stage=module.rpartition(".")[2],
             zone=zone,
@@ -69,9 +86,9 @@ def ask(
             function=function,
             code=code,
             params=params,
-            paths={name: one.path for name, one in given.items()},
+            paths=places,
             reads=(*held.values(), *given.values()),
-            writes=(),
+            writes=tuple(written.values()),
             scratch=scratch,
             limits=limits.of(params.boundary),
             facts=question,
@@ -81,7 +98,7 @@ def ask(
             visit,
             project=project,
             workspace=workspace,
-            layers=choose(params.boundary.enforcement, zone=zone),
+            layers=layers,
             canary=canary(project),
             listen=hear,
         )

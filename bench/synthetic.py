@@ -1,0 +1,231 @@
+"""Synthetic records beside OpenDP's, on the held-out tables: errors of one-way and two-way tables, accuracy of
+gradient boosting that is trained on them, seconds.
+
+    python -m bench.synthetic [--peer PYTHON] [--part held_out] [--epsilon 1] [--aim TABLE]
+
+PYTHON is that of an environment with `opendp[mbi]` and `opendp[polars]` (bench/synthetic_peer.py). Cells that
+are in bench/results/synthetic.json are not computed again. Tables are compared on one grid that all tools
+know: ten even bins of a number between its bounds, categories as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+import time
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airlock.models import graphical
+from airlock.models.bins import Binned, Bins, Column, even_edges, label_column
+from airlock.models.distribution import distribution_of
+from airlock.models.synthesis import draw_bins, drawn_of, shares_of
+from airlock.params import Params, TrainParams
+from airlock.records.encoding import Encoded, encode, pack
+from airlock.records.generation import Drawn, records_of
+from bench import keel
+
+RESULTS = Path(__file__).parent / "results/synthetic.json"
+DELTA, FOLDS, GRID_BINS = 1e-5, 2, 10
+Integers = NDArray[np.int64]
+Made = tuple[Any, float]
+"""Encoded synthetic records, and seconds."""
+
+
+class Reader:
+    """Sealed records in memory."""
+
+    chunks = 1
+
+    def __init__(self, x: Any, y: Any) -> None:
+        self._batch = pack(Encoded(x, y, np.ones(len(y), np.uint8)))
+
+    def read(self, index: int) -> Any:
+        return self._batch
+
+
+def main() -> None:
+    """Compute what is missing and print a line for each cell."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--peer", help="Python of an environment with opendp[mbi]")
+    parser.add_argument("--part", default="held_out")
+    parser.add_argument("--tables", nargs="*")
+    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--tools", nargs="*", default=["inputs", "coefficients", "real", "mst"])
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    asked = parser.parse_args()
+    for name in asked.tables or keel.names(asked.part):
+        for fold in range(FOLDS):
+            for tool in asked.tools:
+                _cell(name, fold, tool, asked)
+
+
+def _cell(name: str, fold: int, tool: str, asked: argparse.Namespace) -> None:
+    rows = json.loads(asked.results.read_text()) if asked.results.exists() else []
+    key = {"table": name, "fold": fold, "tool": tool, "epsilon": asked.epsilon}
+    if any(all(row[part] == value for part, value in key.items()) for row in rows):
+        return
+    table = keel.load(name)
+    train, test = split(len(table.y), fold)
+    row = {**key, **figures(table, train, test, tool, asked.epsilon, fold, asked.peer)}
+    print(json.dumps(row), flush=True)
+    rows = json.loads(asked.results.read_text()) if asked.results.exists() else []
+    asked.results.write_text(json.dumps([*rows, row], indent=1) + "\n")
+
+
+def split(n: int, fold: int) -> tuple[Integers, Integers]:
+    """Four fifths to train on, one to judge on."""
+    order = np.random.default_rng(fold).permutation(n)
+    return order[: n * 4 // 5], order[n * 4 // 5 :]
+
+
+def figures(
+    table: keel.Table, train: Integers, test: Integers, tool: str, epsilon: float, seed: int, peer: str | None
+) -> dict[str, Any]:
+    """What one tool does with one part of one table."""
+    x, y = table.x[train], table.y[train]
+    if tool == "coefficients":
+        started = time.perf_counter()
+        accuracy = direct(table, x, y, test, epsilon, seed)
+        return {"accuracy": accuracy, "seconds": time.perf_counter() - started}
+    grid = common_grid(table)
+    if tool == "real":
+        return {"accuracy": boosted(x, y, table, test), "tv1": 0.0, "tv2": 0.0, "seconds": 0.0}
+    if tool.startswith("inputs"):
+        made, seconds, own = ours(table, x, y, test, epsilon, seed, tool)
+    else:
+        made, seconds = others(table, grid, x, y, epsilon, seed, tool, peer)
+        own = {}
+    one, two = errors(grid.of(x, y), grid.of(made.x, made.y), grid.sizes)
+    return {
+        "accuracy": boosted(made.x, made.y, table, test),
+        "tv1": one,
+        "tv2": two,
+        "seconds": seconds,
+        **own,
+    }
+
+
+def common_grid(table: keel.Table) -> Bins:
+    """Ten even bins of a number, categories as they are."""
+    columns = [Column.from_json(one) for one in table.facts(1).columns or ()]
+    return Bins(
+        (
+            *(Binned(column, even_edges(column, GRID_BINS)) for column in columns),
+            Binned(label_column(keel.LABEL, table.schema.label.classes)),
+        )
+    )
+
+
+def ours(
+    table: keel.Table, x: Any, y: Any, test: Integers, epsilon: float, seed: int, tool: str
+) -> tuple[Any, float, dict[str, Any]]:
+    """The release, and synthetic records from it; beside them the model from the tables themselves."""
+    from airlock.models.binned import BinnedModel, fit
+    from stages.release.mechanisms import inputs
+
+    started = time.perf_counter()
+    params = Params.model_validate({"release": {"mechanism": "inputs", "epsilon": epsilon, "delta": DELTA}})
+    tensors, details = inputs.make(
+        params, table.facts(len(y)), Reader(x, y), key=bytes([seed] * 32), release_id=f"bench {seed}"
+    )
+    details = {**json.loads(json.dumps(details)), "data": {"n": len(y)}}
+    known = distribution_of(details, tensors)
+    random = np.random.default_rng(seed)
+    shares = shares_of(known)
+    bins = (
+        graphical.draw_bins(known, shares, len(y), seed)
+        if tool == "inputs mbi"
+        else draw_bins(shares, len(y), random)
+    )
+    made = encode(records_of(table.schema, *drawn_of(known, bins, random), random), table.schema)
+    seconds = time.perf_counter() - started
+    last = len(known.names) - 1
+    found = fit(known.tables, list(range(last)), last)
+    model = BinnedModel(
+        "bins", "tabular", (x.shape[1],), table.schema.label.classes, [], [],
+        bins=known.bins, weight=found.weight, offset=found.offset,
+    )  # fmt: skip
+    return made, seconds, {"tables_accuracy": float(np.mean(model.predict(table.x[test]) == table.y[test]))}
+
+
+def others(
+    table: keel.Table, grid: Bins, x: Any, y: Any, epsilon: float, seed: int, tool: str, peer: str | None
+) -> Made:
+    """A peer's synthetic bins, as values spread evenly in them."""
+    if peer is None:
+        raise SystemExit("--peer says which Python has opendp[mbi]")
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "in.npz", Path(folder) / "out.npz"
+        np.savez(source, bins=grid.of(x, y), sizes=np.array(grid.sizes))
+        script = Path(__file__).with_name("synthetic_peer.py")
+        subprocess.run(
+            [peer, str(script), tool, str(epsilon), str(DELTA), str(seed), str(source), str(target)],
+            check=True,
+        )
+        found = np.load(target)
+        bins, seconds = found["bins"], float(found["seconds"])
+    random, drawn = np.random.default_rng(seed), []
+    for place, one in enumerate(grid.columns[:-1]):
+        if one.column.divided:
+            ends = np.array([0.0, *one.edges, 1.0])
+            drawn.append(Drawn(interval=(ends[bins[:, place]], ends[bins[:, place] + 1])))
+        else:
+            drawn.append(Drawn(choice=bins[:, place]))
+    return encode(records_of(table.schema, drawn, bins[:, -1], random), table.schema), seconds
+
+
+def errors(true: Integers, made: Integers, sizes: tuple[int, ...]) -> tuple[float, float]:
+    """Mean total-variation distance of all tables of one column, and of all of two."""
+
+    def apart(columns: tuple[int, ...]) -> float:
+        shares = [np.zeros([sizes[column] for column in columns]) for _ in range(2)]
+        for share, bins in zip(shares, (true, made), strict=True):
+            np.add.at(share, tuple(bins[:, column] for column in columns), 1 / len(bins))
+        return float(np.abs(shares[0] - shares[1]).sum()) / 2
+
+    one, two = ([apart(found) for found in combinations(range(len(sizes)), many)] for many in (1, 2))
+    return float(np.mean(one)), float(np.mean(two))
+
+
+def boosted(x: Any, y: Any, table: keel.Table, test: Integers) -> float:
+    """Accuracy on real records of gradient boosting that is trained on these."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    if len(np.unique(y)) < 2:
+        return float(np.mean(table.y[test] == y[0]))
+    model = HistGradientBoostingClassifier(max_iter=60, random_state=0).fit(x, y)
+    return float(np.mean(model.predict(table.x[test]) == table.y[test]))
+
+
+def direct(table: keel.Table, x: Any, y: Any, test: Integers, epsilon: float, seed: int) -> float:
+    """Accuracy of the default mechanism, trained for the label alone."""
+    from airlock.inside.manifest import Manifest
+    from stages.open.mechanisms import coefficients as opened
+    from stages.release.mechanisms import coefficients
+
+    params = Params.model_validate(
+        {"release": {"epsilon": epsilon, "delta": DELTA}, "relevance": {"mode": "off"}}
+    )
+    facts = table.facts(len(y))
+    tensors, details = coefficients.make(
+        params, facts, Reader(x, y), key=bytes([seed] * 32), release_id=f"bench {seed}"
+    )
+    plan = coefficients.plan(params, facts)
+    data = {"kind": "tabular", "n": len(y), "shape": list(facts.shape), "labels": list(facts.labels)}
+    release = Manifest(
+        "bench", plan.mechanism, plan.version, plan.parameters, "record", "zero-out", None, plan.proven,
+        plan.passes, False, "", {}, {"data": data, **details},
+    )  # fmt: skip
+    model = opened.train(TrainParams(), release, tensors).model
+    return float(np.mean(model.predict(table.x[test]) == table.y[test]))
+
+
+if __name__ == "__main__":
+    main()
