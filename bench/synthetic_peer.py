@@ -34,6 +34,7 @@ def main() -> None:
     """One release, one synthetic table."""
     import opendp.prelude as dp
     import polars as pl
+    from opendp.extras import mbi
 
     name, epsilon, delta, seed, source, target = sys.argv[1:7]
     np.random.seed(int(seed))
@@ -47,7 +48,7 @@ def main() -> None:
     rho = rho_of(float(epsilon), float(delta))
     loss = dp.loss_of(rho=rho)
     context = dp.Context.compositor(data=frame, privacy_unit=dp.unit_of(contributions=1), privacy_loss=loss)
-    algorithm = {"mst": dp.mbi.MST, "aim": dp.mbi.AIM}[name]()
+    algorithm = {"mst": mbi.MST, "aim": mbi.AIM}[name]()
     keys = {one: list(range(int(size))) for one, size in zip(names, sizes, strict=True)}
     table = context.query(rho=rho).select(*names).contingency_table(keys=keys, algorithm=algorithm).release()
     made = table.synthesize(rows=len(bins))
