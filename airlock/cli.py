@@ -12,6 +12,7 @@ import traceback
 import typer
 from typer.exceptions import TyperException
 
+from airlock import terminal
 from airlock.errors import AirlockError
 from airlock.wall import secrecy
 
@@ -76,6 +77,7 @@ def main() -> None:
     """Run the command; a known error becomes one line and its exit code."""
     debug = "--debug" in sys.argv
     secrecy.keep()
+    terminal.guard()
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         _register()
@@ -101,5 +103,5 @@ def _words(error: TyperException) -> str:
 def _fail(message: str, code: int, debug: bool) -> None:
     if debug:
         traceback.print_exc()
-    sys.stderr.write(f"airlock: {message}\n")
+    sys.stderr.write(f"airlock: {terminal.line(message)}\n")
     sys.exit(code)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import errno
+import os
+import stat
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -11,6 +14,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from airlock.errors import ParamsError
 
+MOST_BYTES = 1 << 20
+"""Of params.yaml; what is longer is cut, and then not valid."""
 Model = TypeVar("Model", bound=BaseModel)
 
 WEIGHING_SHARE = 0.1
@@ -158,14 +163,38 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
         ParamsError: one line that names the section, the key and, for a typo, the nearest valid key.
     """
     try:
-        document = yaml.safe_load(path.read_text())
+        text = _plain_text(path)
     except FileNotFoundError:
         raise ParamsError(f"{path} is missing: run from the project's top folder") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError):
+        raise ParamsError(f"{path} is not a plain text file: replace it by the file itself") from None
+    return parse_params(text, str(path))
+
+
+def parse_params(text: str, source: str = "params.yaml") -> Params:
+    """Check the text of params.yaml.
+
+    Raises:
+        ParamsError: see `load_params`.
+    """
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" near line {mark.line + 1}" if mark else ""
-        raise ParamsError(f"{path} is not valid YAML{where}: mend the syntax") from None
-    return check(Params, document if document is not None else {}, str(path))
+        raise ParamsError(f"{source} is not valid YAML{where}: mend the syntax") from None
+    return check(Params, document if document is not None else {}, source)
+
+
+def _plain_text(path: Path) -> str:
+    """Of a file, and of nothing else: a link could lead to records, whose values an error would quote, and a
+    pipe has no end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a plain file")
+        return file.read(MOST_BYTES).decode()
 
 
 def check(model: type[Model], document: Any, source: str) -> Model:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from airlock.errors import StageFailed
 from airlock.evidence import zones
+from airlock.evidence.revisions import load_graph
 from airlock.owner.home import project
 from airlock.run import failures
 from airlock.run.die_with_parent import leashed
@@ -60,6 +61,7 @@ def exchange(workspace: Path, direction: str, tell: Tell) -> None:
 
 
 def _run(command: Sequence[str], workspace: Path, tell: Tell, *, confidential: bool) -> None:
+    load_graph(workspace)  # DVC obeys more than its pipelines: nothing is started that is not followed
     log = project(workspace).log
     log.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(log / "flow.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

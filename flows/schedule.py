@@ -22,6 +22,7 @@ from flows import overrides, pages, server
 from flows.artifacts import REPORT_URL
 from flows.limits import POOLS
 from flows.setup import SWEEP
+from flows.worker import foreign_settings
 
 BACK_OFF_SECONDS, LONGEST_SECONDS = 1.0, 60.0
 
@@ -32,6 +33,8 @@ def main() -> None:
     for sign in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sign, lambda *_: stop.set())
     workspace = Path.cwd()
+    if found := foreign_settings(workspace):
+        raise StageFailed(f"{found} in the workspace would change how Prefect works: remove it")
     home = project(workspace).folder / "prefect"
     with ExitStack() as stack:
         environment = server.settings(home, server.free_port(4200), workspace)

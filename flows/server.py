@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -150,9 +151,9 @@ def start(environment: Mapping[str, str], *, cwd: Path, log: Path) -> Process:
 
 
 def start_worker(pool: str, environment: Mapping[str, str], *, cwd: Path, log: Path) -> Process:
-    """Start a process worker of one pool."""
+    """Start the worker of one pool: one that decides itself what it runs."""
     return Process(
-        ["prefect", "worker", "start", "--pool", pool, "--type", "process"],
+        [sys.executable, "-P", str(Path(__file__).with_name("worker.py")), pool],
         environment=environment,
         log=log,
         cwd=cwd,

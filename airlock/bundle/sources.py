@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from airlock.errors import InputError
 from airlock.inside.digests import md5_path
+from airlock.run import git
 from airlock.run.code import INSIDE_FILES, TOOL
 
 
@@ -22,13 +22,10 @@ def resolve(workspace: Path, rev: str) -> tuple[str, str]:
     Raises:
         InputError: there is no such commit.
     """
-    asked = ["git", "show", "-s", "--format=%H %ct", f"{rev}^{{commit}}"]
-    done = subprocess.run(asked, cwd=workspace, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise InputError(f"no commit '{rev}' here: name one that `git log` lists")
     from datetime import UTC, datetime
 
-    name, seconds = done.stdout.split()
+    name = git.commit_of(workspace, rev)
+    seconds = git.ask(workspace, "show", "-s", "--format=%ct", name) or b"0"
     return name, datetime.fromtimestamp(int(seconds), UTC).isoformat()
 
 
@@ -36,19 +33,17 @@ def write_blobs(workspace: Path, commit: str, paths: Iterable[str], folder: Path
     """Write files of a commit below `folder`, byte for byte as git has them."""
     wanted = sorted(paths)
     asked = "".join(f"{commit}:{path}\n" for path in wanted).encode()
-    done = subprocess.run(
-        ["git", "cat-file", "--batch"], cwd=workspace, input=asked, capture_output=True, check=True
-    )
+    answer = git.ask(workspace, "cat-file", "--batch", given=asked) or b""
     place = 0
     for path in wanted:
-        end = done.stdout.index(b"\n", place)
-        kind, size = done.stdout[place:end].split()[-2:]
+        end = answer.index(b"\n", place)
+        kind, size = answer[place:end].split()[-2:]
         if kind != b"blob":
             raise InputError(f"'{path}' is not a file in commit {commit[:12]}: commit it and run again")
         place = end + 1 + int(size) + 1
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(done.stdout[end + 1 : place - 1])
+        target.write_bytes(answer[end + 1 : place - 1])
 
 
 def write_tool(folder: Path) -> None:

@@ -72,9 +72,9 @@ def _draw(answer: Audit, rev: str | None, svg: Path | None) -> None:
 
 def _owner_problems(answer: Audit, key: str | None) -> list[str]:
     """Whether the owner is who the reader knows: by `--key`, or because this is the owner's own machine."""
-    from airlock.evidence.policy import OWNER_KEY
+    from airlock.evidence.policy import OWNER_KEY, outdated
     from airlock.owner import keys
-    from airlock.owner.home import project
+    from airlock.owner.home import newest_policy, project
 
     place, owner = project(Path.cwd()), answer.evidence.policy.owner
     if key and key.lower() != owner:
@@ -83,13 +83,18 @@ def _owner_problems(answer: Audit, key: str | None) -> list[str]:
         return [
             f"{OWNER_KEY} names the owner's key {owner}, which is not this machine's: restore it from git"
         ]
+    if answer.source == "workspace" and owner and keys.exist(place):
+        return [line for line in [outdated(answer.evidence.policy, newest_policy(place))] if line]
     return []
 
 
 def _show(answer: Audit, problems: list[str]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
+
+    from airlock import terminal
 
     workspace = answer.source == "workspace"
     table = Table(
@@ -101,13 +106,13 @@ def _show(answer: Audit, problems: list[str]) -> None:
     for heading in ("stage", "zone", "could read\nraw / sealed", "did read\nrecords", "passes", "when (UTC)"):
         table.add_column(heading, no_wrap=True)
     for row in answer.stages:
-        table.add_row(*_cells(row))
+        table.add_row(*map(escape, _cells(row)))
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
     for line in _below(answer):
-        console.print(line)
+        console.print(escape(terminal.line(line)))
     for problem in problems:
-        console.print(f"[red]✗[/red] {problem}")
+        console.print(f"[red]✗[/red] {escape(terminal.line(problem))}")
     ran = any(row.when for row in answer.stages)
     console.print(
         "The boundary [bold red]does not hold[/bold red]."

@@ -53,6 +53,6 @@ def _dvc(*arguments: str) -> None:
 
     from airlock.errors import RefusedError
 
-    done = subprocess.run([sys.executable, "-m", "dvc", *arguments], check=False)
+    done = subprocess.run([sys.executable, "-P", "-m", "dvc", *arguments], check=False)
     if done.returncode != 0:
         raise RefusedError(f"`dvc {' '.join(arguments)}` failed: its last lines above say why")

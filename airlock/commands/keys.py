@@ -70,11 +70,30 @@ def admit(
 
     Example: airlock keys admit 3b6a27bcceb6a42d62a3a8d02a6f0d73653215771de243a63ac048a18b59da29
     """
+    _sign_policy(key, tuple(zone))
+
+
+@app.command()
+def dismiss(
+    key: str = typer.Argument(help="A public key that was admitted; receipts it has signed count no longer."),
+) -> None:
+    """Take back what `admit` gave, on the owner's machine. Commit receipts/policy.json afterwards; an older
+    list is not believed here any more.
+
+    Example: airlock keys dismiss 3b6a27bcceb6a42d62a3a8d02a6f0d73653215771de243a63ac048a18b59da29
+    """
+    _sign_policy(key, ())
+
+
+def _sign_policy(key: str, zones: tuple[str, ...]) -> None:
     from airlock.evidence import policy
-    from airlock.owner.home import project
+    from airlock.owner.home import newest_policy, note_policy, project
     from airlock.owner.keys import Keyring
 
-    found = policy.admit(Path.cwd(), Keyring.load(project(Path.cwd())).signer, key.lower(), tuple(zone))
+    place = project(Path.cwd())
+    signer = Keyring.load(place).signer
+    found = policy.admit(Path.cwd(), signer, key.lower(), zones, newest=newest_policy(place))
+    note_policy(place, found.serial)
     typer.echo(f"{len(found.admitted)} keys may sign beside the owner's: commit {policy.POLICY}")
 
 

@@ -80,7 +80,7 @@ def stale_stages(workspace: Path) -> list[str]:
 
     from airlock.errors import InputError
 
-    asked = [sys.executable, "-m", "dvc", "status", "--with-deps", "--json", "report"]
+    asked = [sys.executable, "-P", "-m", "dvc", "status", "--with-deps", "--json", "report"]
     done = subprocess.run(asked, cwd=workspace, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[0].removeprefix("ERROR: ")

@@ -150,6 +150,8 @@ def _confined(stage: zones.Stage, receipt: Receipt) -> Iterator[str]:
             f"stage '{stage.name}' ran without the minimum of layers (advisory): "
             f"set boundary.enforcement to auto and run it again"
         )
+    if changed := body.get("changed"):
+        yield f"cannot tell what stage '{stage.name}' used: '{changed[0]}' was changed while it ran; {again}"
     if stage.zone == "open" and body["did_read"]["records"] == "yes":
         yield f"open stage '{stage.name}' read records (receipt {receipt.path})"
     code = body.get("code") or {}

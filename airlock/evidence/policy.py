@@ -28,12 +28,13 @@ VERSION = 1
 class Policy:
     """The owner's key, and the zones that each admitted key may sign for.
 
-    `problem` says why the list is not believed.
+    `problem` says why the list is not believed; `serial` counts the lists that the owner has signed.
     """
 
     owner: str = ""
     admitted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problem: str = ""
+    serial: int = 0
 
     def objection(self, key: str, zone: str) -> str:
         """Why a receipt of `zone` may not be signed by `key`, or nothing."""
@@ -59,32 +60,41 @@ def read(pinned: str | None, policy: str | None) -> Policy:
         document = json.loads(policy)
         body, signature = document["body"], bytes.fromhex(document["signature"])
         admitted = {str(key): tuple(map(str, zones)) for key, zones in body["admitted"].items()}
+        serial = int(body.get("serial", 0))
         signed = body["owner"] == owner and verify(bytes.fromhex(owner), canonical_json(body), signature)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Policy(owner, problem=f"{POLICY} is not a list of admitted keys: it was cut or edited")
     if not signed:
         return Policy(owner, problem=f"{POLICY} is not signed by the owner's key: nobody is admitted by it")
-    return Policy(owner, admitted)
+    return Policy(owner, admitted, serial=serial)
 
 
 def of_workspace(workspace: Path) -> Policy:
     """The policy of the working tree."""
-    texts = [
-        path.read_text() if path.is_file() else None for path in (workspace / OWNER_KEY, workspace / POLICY)
-    ]
-    return read(*texts)
+    return read(paths.read_text(workspace, OWNER_KEY), paths.read_text(workspace, POLICY))
 
 
-def admit(workspace: Path, signer: Signer, key: str, zones: tuple[str, ...] = ("open",)) -> Policy:
-    """Let another key sign receipts of these zones.
+def admit(
+    workspace: Path, signer: Signer, key: str, zones: tuple[str, ...] = ("open",), *, newest: int = 0
+) -> Policy:
+    """Let another key sign receipts of these zones; of none: dismiss it.
+
+    Args:
+        workspace: whose policy.
+        signer: the owner's.
+        key: the other one, in hexadecimal.
+        zones: what it may sign for.
+        newest: the highest serial that the owner's machine has signed so far.
 
     Raises:
-        KeysError: this is not the owner's machine.
+        KeysError: this is not the owner's machine, or the list here is not the newest that it has signed.
         InputError: that is not a public key, or not a zone.
     """
     present = of_workspace(workspace)
     if present.owner != signer.public_key.hex():
         raise KeysError(f"only the owner can admit a key: the key here is not the first in {OWNER_KEY}")
+    if objection := outdated(present, newest):
+        raise KeysError(objection)
     if len(key) != 64 or not set(key) <= set("0123456789abcdef"):
         raise InputError(
             f"'{key}' is not a public key: it has 64 hexadecimal digits, and `airlock audit` shows it"
@@ -93,11 +103,23 @@ def admit(workspace: Path, signer: Signer, key: str, zones: tuple[str, ...] = ("
         raise InputError(
             f"there is no zone '{', '.join(set(zones) - set(ZONES))}': choose from {', '.join(ZONES)}"
         )
+    others = {name: list(given) for name, given in present.admitted.items() if name != key}
     body: dict[str, Any] = {
         "version": VERSION,
         "owner": present.owner,
-        "admitted": {**present.admitted, key: sorted(zones)},
+        "admitted": {**others, **({key: sorted(zones)} if zones else {})},
+        "serial": max(present.serial, newest) + 1,
     }
     document = {"body": body, "signature": signer.sign(canonical_json(body)).hex()}
     paths.write(workspace, POLICY, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
     return of_workspace(workspace)
+
+
+def outdated(present: Policy, newest: int) -> str:
+    """Why this list is not the owner's last word, or nothing: an older one may admit a key that was dismissed."""
+    if present.serial >= newest:
+        return ""
+    return (
+        f"{POLICY} is list {present.serial} of admitted keys, and this machine has signed list {newest}: restore "
+        "the newest from git"
+    )

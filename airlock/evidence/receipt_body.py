@@ -6,14 +6,15 @@ Nothing in it depends on a record's value; times are rounded to the minute.
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airlock.errors import InputError
 from airlock.evidence.zones import RECORDS, is_code
 from airlock.inside.digests import md5_path, sha256_path
+from airlock.run import git
 from airlock.run.code import STAGES, TOOL
 from airlock.run.machine import platform_facts
 from airlock.wall.layers import LEFT_OPEN, MINIMUM, Layer
@@ -39,6 +40,7 @@ def describe(made: Made) -> dict[str, Any]:
         "did_read": did_read(made),
         "deps": {dep: dict(before[dep]) for dep in stage.deps},
         "outs": {out: _hashes(workspace, out) for out in stage.outs},
+        **({"changed": sorted(made.changed)} if made.changed else {}),
         "raw": dict(made.fingerprints),
         "params": before["params.yaml"]["sha256"],
         "dvc_yaml": before["dvc.yaml"]["sha256"],
@@ -141,7 +143,7 @@ def _release(order: Any, workspace: Path) -> Mapping[str, Any]:
 
 
 def _commit(workspace: Path) -> str:
-    found = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=workspace, capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip() or "none"
+    try:
+        return git.commit_of(workspace, "HEAD")
+    except InputError:
+        return "none"

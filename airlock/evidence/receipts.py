@@ -121,4 +121,5 @@ def in_workspace(workspace: Path) -> list[Receipt]:
 def files(workspace: Path) -> list[tuple[str, str]]:
     """Path and text of every receipt of the working tree, unread."""
     found = sorted((workspace / FOLDER).glob("*/*.json"))
-    return [(file.relative_to(workspace).as_posix(), file.read_text()) for file in found]
+    names = [file.relative_to(workspace).as_posix() for file in found]
+    return [(name, paths.read_text(workspace, name) or "") for name in names]

@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
-import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,12 +14,16 @@ from pathlib import Path
 from typing import Protocol
 
 from airlock.errors import BoundaryError, InputError
-from airlock.evidence import zones
+from airlock.evidence import dvc_settings, zones
 from airlock.inside.digests import sha256_listing, sha256_path
+from airlock.run import git, paths
 
+PLAIN_MODES = ("100644", "100755")
+COMPILED = (".pyc", ".pyo", ".so", ".pth")
 INNARDS = (".git", ".dvc/cache", ".dvc/tmp")
-# Sections of DVC's settings that load other parameters, plugins or machines.
-CHANGING = ("hydra", "parsing", "feature", "machine")
+# What a commit must not bring along: settings that are one's own, what DVC keeps and runs from (its queue), an
+# environment that Python starts with.
+NOT_COMMITTED = (".dvc/config.local", ".dvc/tmp", ".dvc/cache", ".venv", "venv")
 
 
 class Tree(Protocol):
@@ -38,6 +41,9 @@ class Tree(Protocol):
     def files(self, folder: str) -> list[str]: ...
     def digest(self, path: str) -> str | None:
         """SHA-256 of a file or folder as receipts have it; None where it is not there, or not known."""
+
+    def unseen(self) -> Iterator[str]:
+        """What no reader of the text files sees, one line each."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +64,13 @@ class Workspace:
         return sha256_path(place, compiled=self.compiled or not zones.is_code(path))
 
     def text(self, path: str) -> str | None:
-        file = self.root / path
-        if not file.is_file():
-            return None
-        if file.resolve() != self.root.resolve() / path:
-            raise BoundaryError(f"'{path}' is a link: replace it by the file itself")
-        return _decode(file.read_bytes(), path)
+        return paths.read_text(self.root, path)
+
+    def unseen(self) -> Iterator[str]:
+        """What git has brought here; a folder without git has no commit that could bring anything."""
+        listed = git.ask(self.root, "ls-files", "-z", "--stage") or b""
+        lines = [os.fsdecode(line).split("\t", 1) for line in listed.split(b"\0") if line]
+        yield from _committed((words.split()[0], path) for words, path in lines)
 
     def files(self, folder: str) -> list[str]:
         found: list[str] = []
@@ -83,17 +90,26 @@ class Commit:
     name: str
     compiled: bool = True
 
-    def _git(self, *arguments: str) -> bytes | None:
-        done = subprocess.run(["git", *arguments], cwd=self.root, capture_output=True, check=False)
-        return done.stdout if done.returncode == 0 else None
+    @cached_property
+    def _commit(self) -> str:
+        """Its full name: what is asked about is one commit, whatever else is called like it."""
+        return git.commit_of(self.root, self.name)
+
+    @cached_property
+    def entries(self) -> tuple[tuple[str, str, str], ...]:
+        """Mode, object and path of everything in it."""
+        listed = git.ask(self.root, "ls-tree", "-z", "-r", self._commit) or b""
+        lines = [os.fsdecode(line).split("\t", 1) for line in listed.split(b"\0") if line]
+        return tuple((words.split()[0], words.split()[2], path) for words, path in lines)
 
     @cached_property
     def _digests(self) -> dict[str, str]:
         """SHA-256 of every file that a stage can declare."""
-        listed = self._git("ls-tree", "-z", "-r", self.name, "--", *zones.SOURCES) or b""
-        entries = [os.fsdecode(line).split("\t", 1) for line in listed.split(b"\0") if line]
-        hashes = self._hashes([words.split()[2] for words, _ in entries])
-        return {path: digest for (_, path), digest in zip(entries, hashes, strict=True)}
+        files = [
+            (blob, path) for mode, blob, path in self.entries if mode in PLAIN_MODES and zones.is_source(path)
+        ]
+        hashes = self._hashes([blob for blob, _ in files])
+        return {path: digest for (_, path), digest in zip(files, hashes, strict=True)}
 
     def digest(self, path: str) -> str | None:
         if path in self._digests:
@@ -106,27 +122,35 @@ class Commit:
     def _hashes(self, blobs: list[str]) -> Iterator[str]:
         """SHA-256 of objects."""
         asked = "".join(f"{blob}\n" for blob in blobs).encode()
-        done = subprocess.run(
-            ["git", "cat-file", "--batch"], cwd=self.root, input=asked, capture_output=True, check=True
-        )
+        answer = git.ask(self.root, "cat-file", "--batch", given=asked) or b""
         place = 0
-        for _ in blobs:
-            end = done.stdout.index(b"\n", place)
-            after = end + 1 + int(done.stdout[place:end].split()[2])
-            yield hashlib.sha256(done.stdout[end + 1 : after]).hexdigest()
+        for blob in blobs:
+            end = answer.find(b"\n", place)
+            words = answer[place : max(end, place)].split()
+            if len(words) != 3:
+                raise BoundaryError(f"git does not have the object {blob}: fetch the whole commit")
+            after = end + 1 + int(words[2])
+            yield hashlib.sha256(answer[end + 1 : after]).hexdigest()
             place = after + 1
 
     def text(self, path: str) -> str | None:
-        found = self._git("show", f"{self.name}:{path}")
+        mode, blob = self._places.get(path, ("", ""))
+        if not blob:
+            return None
+        if mode not in PLAIN_MODES:
+            raise BoundaryError(f"'{path}' is a link: replace it by the file itself")
+        found = git.ask(self.root, "cat-file", "blob", blob)
         return None if found is None else _decode(found, path)
 
+    def unseen(self) -> Iterator[str]:
+        yield from _committed((mode, path) for mode, _, path in self.entries)
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[str, str]]:
+        return {path: (mode, blob) for mode, blob, path in self.entries}
+
     def files(self, folder: str) -> list[str]:
-        listed = self._git(
-            "ls-tree", "-z", "-r", "--name-only", self.name, "--", folder + "/" if folder else "."
-        )
-        if listed is None:
-            raise InputError(f"no commit '{self.name}' here: name one that `git log` lists")
-        return sorted(os.fsdecode(name) for name in listed.split(b"\0") if name)
+        return sorted(path for _, _, path in self.entries if not folder or path.startswith(folder + "/"))
 
 
 def _decode(data: bytes, path: str) -> str:
@@ -134,6 +158,17 @@ def _decode(data: bytes, path: str) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise BoundaryError(f"'{path}' is not UTF-8 text: save it as such") from None
+
+
+def _committed(entries: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for mode, path in entries:
+        if any(path == name or path.startswith(name + "/") for name in NOT_COMMITTED):
+            yield f"'{path}' is in git, and programs outside the wall obey it: `git rm --cached` it"
+        elif mode not in PLAIN_MODES:
+            kind = "a link" if mode == "120000" else "another repository (a submodule)"
+            yield f"'{path}' is {kind}: replace it by the files themselves"
+        elif path.lower().endswith(COMPILED):
+            yield f"'{path}' is compiled code, which nobody can review: remove it"
 
 
 def pipelines(tree: Tree) -> list[str]:
@@ -189,13 +224,6 @@ def unfollowed(tree: Tree, files: Sequence[str] | None = None) -> Iterator[str]:
                 f"'{path}' would change the commands of the dvc.yaml beside it: put the values into the "
                 "top folder's params.yaml"
             )
-    for path in (".dvc/config", ".dvc/config.local"):
-        for section in _sections(tree.text(path) or ""):
-            if section in CHANGING:
-                yield f"{path}: the section [{section}] changes what DVC runs: remove it"
-
-
-def _sections(config: str) -> Iterator[str]:
-    for line in config.splitlines():
-        if line.strip().startswith("["):
-            yield line.strip().strip("[]'\" ").split()[0].lower() if line.strip("[]'\" \t") else ""
+    for path in (dvc_settings.SHARED, dvc_settings.LOCAL):
+        yield from dvc_settings.problems(path, tree.text(path) or "")
+    yield from tree.unseen()

@@ -99,6 +99,11 @@ class Graph:
         return "open"
 
 
+def is_source(path: str) -> bool:
+    """Whether a stage may depend on it although no stage makes it."""
+    return _known(path, SOURCES)
+
+
 def is_code(path: str) -> bool:
     """Whether Python may have put compiled files beside what is there."""
     return path.split("/")[0] in ("airlock", "stages")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from airlock.errors import AirlockError
-from airlock.inside import connection
+from airlock.inside import connection, sources
 from airlock.inside.room import Event, Room
 from airlock.params import Params
 
@@ -26,6 +26,7 @@ MAIN = "main"
 
 def main() -> int:
     """Run one stage. What it may say in public is decided here, in one place."""
+    sources.only()
     with open(REQUEST, "rb") as pipe:
         request = json.loads(pipe.read())
     os.set_inheritable(EVENTS, False)

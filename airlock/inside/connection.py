@@ -16,6 +16,7 @@ Exchange = Callable[[bytes], bytes]
 
 DESCRIPTOR = 5
 LENGTH = struct.Struct(">Q")
+MOST_BYTES = 1 << 31
 
 
 def exchange_over(channel: RawIOBase) -> Exchange:
@@ -46,7 +47,12 @@ def _send(channel: RawIOBase, message: bytes) -> None:
 
 def _receive(channel: RawIOBase) -> bytes | None:
     header = _read(channel, LENGTH.size)
-    return None if header is None else _read(channel, LENGTH.unpack(header)[0])
+    if header is None:
+        return None
+    size: int = LENGTH.unpack(header)[0]
+    if size > MOST_BYTES:  # the other side is a stage, or a cluster: it does not fill this side's memory
+        raise ConnectionError(f"a message of {size} bytes: more than a pass over records needs")
+    return _read(channel, size)
 
 
 def _read(channel: RawIOBase, size: int) -> bytes | None:

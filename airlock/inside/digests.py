@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ def sha256_json(document: Any) -> str:
 
 
 def walk(folder: Path, *, compiled: bool = True) -> Iterator[tuple[str, Path]]:
-    """Every file below `folder` with its POSIX path relative to it, sorted. No name is skipped, and no link
-    is followed.
+    """Everything below `folder` but folders, with its POSIX path relative to it, sorted. No name is skipped,
+    and no link is followed.
 
     Args:
         folder: where.
@@ -37,15 +38,31 @@ def walk(folder: Path, *, compiled: bool = True) -> Iterator[tuple[str, Path]]:
             has it.
     """
     for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*")):
-        if (path.is_symlink() or path.is_file()) and (compiled or BYTECODE_FOLDER not in name.split("/")):
+        if (path.is_symlink() or not path.is_dir()) and (compiled or BYTECODE_FOLDER not in name.split("/")):
             yield name, path
 
 
+def empty_folders(names: Iterable[str], folders: Iterable[str]) -> list[str]:
+    """Those of `folders` that none of the files `names` lies in: only the folder's own name would tell of
+    it.
+    """
+    filled = {name[:place] for name in names for place, mark in enumerate(name) if mark == "/"}
+    return sorted(set(folders) - filled)
+
+
 def sha256_path(path: Path, *, compiled: bool = True) -> str:
-    """SHA-256 of a file, or of a folder's sorted list of (relative path, SHA-256)."""
-    if path.is_dir():
-        return sha256_listing({name: _digest(file, "sha256") for name, file in walk(path, compiled=compiled)})
-    return _digest(path, "sha256")
+    """SHA-256 of a file, or of a folder's sorted list of (relative path, SHA-256).
+
+    An empty folder has a name, which may say something: beside data it is counted like a file. (The runner
+    publishes none, and starts no stage that would see one.)
+    """
+    if not path.is_dir():
+        return _digest(path, "sha256")
+    found = {name: _digest(file, "sha256") for name, file in walk(path, compiled=compiled)}
+    if compiled:
+        folders = [one.relative_to(path).as_posix() for one in path.rglob("*/")]
+        found |= {f"{name}/": "" for name in empty_folders(found, folders)}
+    return sha256_listing(found)
 
 
 def sha256_listing(digests: Mapping[str, str]) -> str:
@@ -75,6 +92,9 @@ def _digest(path: Path, algorithm: str) -> str:
     digest = hashlib.new(algorithm, usedforsecurity=algorithm != "md5")
     if path.is_symlink():  # what it names, never what is there
         digest.update(b"link:" + os.fsencode(os.readlink(path)))
+        return digest.hexdigest()
+    if not path.is_file():  # a pipe has no end, a device is no file: what it is, not what it gives
+        digest.update(f"special:{stat.S_IFMT(path.stat().st_mode)}".encode())
         return digest.hexdigest()
     with path.open("rb") as file:
         while block := file.read(CHUNK):

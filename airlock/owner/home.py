@@ -183,3 +183,16 @@ def canary(project: Project) -> Path:
     if not path.exists():
         write_private(path, b"If a stage can read this, the wall is down.\n")
     return path
+
+
+def newest_policy(place: Project) -> int:
+    """The serial of the last list of admitted keys that was signed here; 0 where none was."""
+    try:
+        return int((place.folder / "policy").read_text())
+    except (FileNotFoundError, ValueError):
+        return 0
+
+
+def note_policy(place: Project, serial: int) -> None:
+    """Remember it, so that an older list does not pass for the newest."""
+    write_private(place.folder / "policy", str(serial).encode())

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,9 +20,10 @@ from typing import Any
 
 from airlock.errors import AirlockError, InputError, StageFailed
 from airlock.inside import connection
+from airlock.inside.digests import BYTECODE_FOLDER
 from airlock.owner.home import Project, append_log, owner_log
 from airlock.params import Params
-from airlock.run.code import Code
+from airlock.run.code import TOOL, Code
 from airlock.run.limits import Limits
 from airlock.run.stage_output import event as as_event
 from airlock.run.stage_output import lines, pass_on
@@ -104,6 +105,7 @@ def confine(
         grants,
         held=visit.reads,
         held_write=visit.writes,
+        hidden=(*grants.hidden, *bytecode(visit.code.granted)),
         canary=canary,
         environment={**grants.environment, "PYTHONPATH": os.pathsep.join(map(str, visit.code.folders))},
     )
@@ -158,6 +160,21 @@ def confine(
     if outcome.returncode != 0 or endings:
         raise _failure(visit, outcome, endings, project)
     return outcome
+
+
+def bytecode(code: Iterable[Path]) -> list[Path]:
+    """Compiled modules of a tool that is not installed but lies in a folder that somebody works in: whoever
+    commits there could commit those too. What is installed among the packages keeps its own.
+    """
+    if any(part in ("site-packages", "dist-packages") for part in TOOL.parts):
+        return []
+    return [
+        path for one in code if one.is_dir() for path in (one, *one.rglob("*/")) if _is_bytecode(path)
+    ] + [folder for folder in {one.parent / BYTECODE_FOLDER for one in code} if folder.is_dir()]
+
+
+def _is_bytecode(path: Path) -> bool:
+    return path.name == BYTECODE_FOLDER
 
 
 def _feed(descriptor: int, data: bytes) -> None:

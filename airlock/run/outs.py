@@ -14,11 +14,12 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from airlock.errors import BoundaryError
+from airlock.inside.digests import empty_folders
 from airlock.run.allowed import is_obeyed
 from airlock.run.paths import entries, folder_of, opened
 from airlock.wall import kernel
@@ -123,7 +124,12 @@ def _copy(source: int, folder: int, name: str, out: str) -> None:
         return
     os.mkdir(name, _FOLDER_MODE, dir_fd=folder)
     with opened(kernel.open_beneath(folder, name)) as target:
+        found = list(entries_of(source, out))
+        folders = [name for name, folder in found if folder]
+        empty = set(empty_folders((name for name, folder in found if not folder), folders))
         for entry in entries(source, out, own=True):
+            if entry.name in empty:
+                continue  # its name is all there is of it, and no hash would count that
             if stat.S_ISDIR(entry.status.st_mode):
                 os.mkdir(entry.name, _FOLDER_MODE, dir_fd=target)
             else:
@@ -132,6 +138,12 @@ def _copy(source: int, folder: int, name: str, out: str) -> None:
             if stat.S_ISDIR(entry.status.st_mode):
                 os.chmod(entry.last, _FOLDER_MODE, dir_fd=entry.folder)
         os.chmod(f"/proc/self/fd/{target}", _FOLDER_MODE)
+
+
+def entries_of(folder: int, out: str) -> Iterator[tuple[str, bool]]:
+    """Names below an open folder, and whether each is a folder."""
+    for entry in entries(folder, out, own=True):
+        yield entry.name, stat.S_ISDIR(entry.status.st_mode)
 
 
 def _copy_file(path: str, where: int | None, folder: int, name: str, out: str) -> None:

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airlock.errors import BoundaryError, InputError
-from airlock.inside.digests import BYTECODE_FOLDER, CHUNK, md5_listing, sha256_listing
+from airlock.inside.digests import BYTECODE_FOLDER, CHUNK, empty_folders, md5_listing, sha256_listing
 from airlock.wall import kernel
 from airlock.wall.grants import Held
 
 CODE, COMPILED_ENDINGS = ("airlock", "stages"), (".pyc", ".pyo", ".so")
+MOST_TEXT = 64 << 20
 DEEPEST, MOST_ENTRIES = 64, 1_000_000
 """Of a dep or an out: folders in folders, and entries in all."""
 
@@ -177,16 +178,23 @@ def hashes(held: Held, *, compiled: bool = True) -> dict[str, str]:
     """
     if not _is_folder(held.descriptor):
         return _file_hashes(held.descriptor, "", str(held.path))
-    found = {}
+    found: dict[str, dict[str, str]] = {}
+    folders = []
     for entry in entries(held.descriptor, held.path.name):
-        skipped = not compiled and BYTECODE_FOLDER in entry.name.split("/")
-        if skipped or stat.S_ISDIR(entry.status.st_mode):
+        if not compiled and BYTECODE_FOLDER in entry.name.split("/"):
+            continue
+        if stat.S_ISDIR(entry.status.st_mode):
+            folders.append(entry.name)
             continue
         if not stat.S_ISREG(entry.status.st_mode):
             raise BoundaryError(
                 f"'{held.path.name}/{entry.name}' is not a plain file: replace a link by the file itself"
             )
         found[entry.name] = _file_hashes(entry.folder, entry.last, f"{held.path.name}/{entry.name}")
+    if empty := empty_folders(found, folders):
+        raise BoundaryError(
+            f"'{held.path.name}/{empty[0]}' is a folder without files, whose name no hash counts: remove it"
+        )
     return {
         "sha256": sha256_listing({name: both["sha256"] for name, both in found.items()}),
         "md5": md5_listing({name: both["md5"] for name, both in found.items()}),
@@ -206,6 +214,56 @@ def _file_hashes(folder: int, name: str, what: str) -> dict[str, str]:
             sha256.update(block)
             md5.update(block)
     return {"sha256": sha256.hexdigest(), "md5": md5.hexdigest()}
+
+
+def stamps(held: Held, *, compiled: bool = True) -> dict[str, tuple[int, ...]]:
+    """For each file, and beside data for each folder, what the kernel changes whenever anyone changes it."""
+    if not _is_folder(held.descriptor):
+        return {"": _stamp(os.fstat(held.descriptor))}
+    found = {"": _stamp(os.fstat(held.descriptor))} if compiled else {}
+    for entry in entries(held.descriptor, held.path.name):
+        counted = compiled or not (
+            stat.S_ISDIR(entry.status.st_mode) or BYTECODE_FOLDER in entry.name.split("/")
+        )
+        if counted:
+            found[entry.name] = _stamp(entry.status)
+    return found
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def text_of(held: Held) -> str:
+    """Of a file that is held."""
+    with open(f"/proc/self/fd/{held.descriptor}", "rb") as file:
+        return file.read(MOST_TEXT).decode(errors="replace")
+
+
+def read_text(workspace: Path, name: str) -> str | None:
+    """Text of a file of the workspace; None where nothing is there.
+
+    Raises:
+        BoundaryError: a link, a pipe or a device stands there, or on the way; it is too large, or no text.
+    """
+    with opened(os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as top:
+        try:
+            descriptor = kernel.open_beneath(top, name, os.O_RDONLY | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise BoundaryError(_problem(name, error)) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise BoundaryError(f"'{name}' is not a plain file: replace it by the file itself")
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(MOST_TEXT + 1)
+    if len(data) > MOST_TEXT:
+        raise BoundaryError(f"'{name}' has more than {MOST_TEXT >> 20} MiB: no text here needs as much")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise BoundaryError(f"'{name}' is not UTF-8 text: save it as such") from None
 
 
 @contextmanager

@@ -25,12 +25,12 @@ from airlock.inside.sealed import seal_contexts
 from airlock.owner import registry
 from airlock.owner.home import Project, canary, project
 from airlock.owner.keys import Keyring, signer
-from airlock.params import BoundaryParams, Params, load_params
+from airlock.params import BoundaryParams, Params, load_params, parse_params
 from airlock.privacy.plan import Facts
 from airlock.records import handles
 from airlock.run import allowed, limits, paths
 from airlock.run.code import TOOL, Code, of_workspace
-from airlock.run.handover import Listener, Visit, confine, memory_folder
+from airlock.run.handover import Listener, Visit, bytecode, confine, memory_folder
 from airlock.run.limits import Limits
 from airlock.run.outs import publish, remove
 from airlock.wall.grants import Held
@@ -80,14 +80,24 @@ class Desk:
     Attributes:
         held: everything of the workspace that it reads, by name.
         hashes: SHA-256 and MD5 of each, taken before it starts.
+        stamps: when each was last changed, as the kernel says, from before that.
         staging: where its outs go.
         scratch: its private TMPDIR.
     """
 
     held: Mapping[str, Held]
     hashes: Mapping[str, Mapping[str, str]]
+    stamps: Mapping[str, Mapping[str, tuple[int, ...]]]
     staging: Path
     scratch: Path
+
+    def changed(self) -> tuple[str, ...]:
+        """What is not as it was when it was hashed."""
+        return tuple(name for name, one in self.held.items() if _stamps(name, one) != self.stamps[name])
+
+
+def _stamps(name: str, held: Held) -> dict[str, tuple[int, ...]]:
+    return paths.stamps(held, compiled=not zones.is_code(name))
 
 
 @dataclass(frozen=True)
@@ -103,6 +113,7 @@ class Made:
         watched: where records are, of which the recorder tells whether they were opened.
         ledger: the one that was charged.
         connection: the cluster that took part.
+        changed: what of the workspace was changed while the code ran.
     """
 
     request: Request
@@ -113,6 +124,7 @@ class Made:
     watched: tuple[Path, ...] = ()
     ledger: Ledger | None = None
     connection: DaskCluster | None = None
+    changed: tuple[str, ...] = ()
 
 
 def request(
@@ -171,6 +183,7 @@ def run_stage(
     room = {"sensitive": _ingest, "release": _release, "open": _open}[asked.zone]
     with open_desk(asked) as desk:
         made = room(asked, desk)
+        made = replace(made, changed=desk.changed())
         publish(desk.staging, asked.stage.outs, asked.workspace, most=asked.limits.file_size)
     return receipts.write(asked.workspace, describe(made), sign, archive=asked.project.receipts)
 
@@ -362,14 +375,14 @@ def checkpoint(asked: Request, progress: str = "") -> Path | None:
     """A folder that outlives a killed run, for stages that can go on where they stopped; gone after one that
     ends well.
 
-    It lies in AIRLOCK_HOME, by workspace and by what is being made: another clone is at another point of
-    another release.
+    It lies in AIRLOCK_HOME, by workspace, room and what is being made: another clone is at another point of
+    another release, and no open stage can be called like a release, whose sums without noise lie here.
     """
     if asked.zone == "sensitive":
         return None
     clone = hashlib.sha256(os.fsencode(asked.workspace)).hexdigest()[:16]
     made = hashlib.sha256(progress.encode()).hexdigest()[:32] if progress else asked.stage.name
-    folder = asked.project.checkpoints / clone / made
+    folder = asked.project.checkpoints / clone / asked.zone / made
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
@@ -406,26 +419,30 @@ def open_desk(asked: Request) -> Iterator[Desk]:
     with paths.hold(asked.workspace, names) as found:
         held = {name: _trusted(one) for name, one in found.items()}
         _check_unchanged(asked, held["params.yaml"])
+        stamped = {name: _stamps(name, one) for name, one in held.items()}
         hashed = {name: paths.hashes(one, compiled=not zones.is_code(name)) for name, one in held.items()}
         if asked.code == of_workspace(asked.workspace):
             lock.check(asked.workspace, asked.stage, hashed)
         staging = Path(tempfile.mkdtemp(prefix=prefix, dir=memory if asked.zone == "release" else home))
         scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=memory))
         try:
-            yield Desk(held, hashed, staging, scratch)
+            yield Desk(held, hashed, stamped, staging, scratch)
         finally:
             remove(staging)
             remove(scratch)
 
 
 def _trusted(one: Held) -> Held:
-    """The installed tool's own compiled modules may be read: whoever can change those can change the tool."""
-    return replace(one, hidden=()) if one.path.is_relative_to(TOOL) else one
+    """The installed tool's own compiled modules may be read: whoever can change those can change the tool.
+
+    Where the tool is not installed but lies in the workspace, nobody's may.
+    """
+    return replace(one, hidden=()) if one.path.is_relative_to(TOOL) and not bytecode([TOOL]) else one
 
 
 def _check_unchanged(asked: Request, held: Held) -> None:
     """What was checked is what is held."""
-    if load_params(Path(f"/proc/self/fd/{held.descriptor}")) != asked.params:
+    if parse_params(paths.text_of(held)) != asked.params:
         raise BoundaryError("params.yaml changed while the stage was being started: run it again")
 
 

@@ -98,3 +98,22 @@ def test_another_owner_is_refused_and_told_what_to_do(work: Path, tmp_path: Path
 )
 def test_garbage_is_reported_not_raised(text: str) -> None:
     assert receipts.read([("receipts/train/x.json", text)], policy.Policy("00"))[0].problem
+
+
+def test_a_dismissed_key_does_not_come_back_with_an_older_list(
+    work: Path, tmp_path: Path, owner: Signer
+) -> None:
+    """The owner signed the older list too: only its number tells."""
+    modeller = make_signer(tmp_path / "modeller")
+    key = modeller.public_key.hex()
+    receipts.write(work, BODY, modeller)
+    admitted = policy.admit(work, owner, key)
+    assert receipts.in_workspace(work)[-1].problem == "" and admitted.serial == 1
+    older = (work / receipts.POLICY).read_text()
+    newest = policy.admit(work, owner, key, (), newest=1)
+    assert "has not admitted" in receipts.in_workspace(work)[-1].problem and newest.serial == 2
+    assert policy.outdated(newest, 2) == "", "the control"
+    (work / receipts.POLICY).write_text(older)
+    assert "list 1" in policy.outdated(policy.of_workspace(work), 2)
+    with pytest.raises(KeysError, match="signed list 2"):
+        policy.admit(work, owner, key, newest=2)

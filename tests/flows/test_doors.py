@@ -20,7 +20,7 @@ from flows import pages, server
 from flows.limits import JOB_TEMPLATE
 from tests.conftest import Workspace
 from tests.support.browser import MISSING, Browser
-from tests.support.prefect_server import FAST, Station, wait_for
+from tests.support.prefect_server import FAST, FINAL, Station, wait_for
 
 pytestmark = pytest.mark.xdist_group("prefect")
 
@@ -69,6 +69,12 @@ async function ask(path, body) {
 """
 
 
+def plain_worker(settings: dict[str, str], folder: Path, log: Path) -> server.Process:
+    """Prefect's own, for controls: it runs what the server says."""
+    command = ["prefect", "worker", "start", "--pool", "sensitive", "--type", "process"]
+    return server.Process(command, environment=settings, log=log, cwd=folder)
+
+
 class Unlocked:
     """The control: a server without password, open to every page, and a pool as Prefect makes it."""
 
@@ -81,7 +87,7 @@ class Unlocked:
         self.settings = settings
         log = folder / "log"
         self.processes = [server.start(settings, cwd=folder, log=log)]
-        self.processes.append(server.start_worker("sensitive", settings, cwd=folder, log=log))
+        self.processes.append(plain_worker(settings, folder, log))
         wait_for(self._has_pool, "the worker makes its pool")
 
     def _has_pool(self) -> bool:
@@ -309,3 +315,91 @@ def test_a_server_without_a_password_is_not_set_up(unlocked: Unlocked, plant: Wo
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "asks for no password: set PREFECT_SERVER_API_AUTH_STRING for it" in done.stderr
+
+
+def bring_code(api: str, flow: str, trace: Path, authorization: str = "") -> str:
+    """A deployment whose code is pulled by a step that runs a program, and a run of it."""
+
+    def ask(path: str, body: Any) -> Any:
+        headers = {"Content-Type": "application/json"} | (
+            {"Authorization": authorization} if authorization else {}
+        )
+        request = urllib.request.Request(api + path, json.dumps(body).encode(), headers)
+        return wait_for(lambda: _asked(request), "the server is busy")
+
+    step = {"prefect.deployments.steps.run_shell_script": {"script": f"touch {trace}"}}
+    deployment = {
+        "name": "brought",
+        "flow_id": ask("/flows/", {"name": flow})["id"],
+        "work_pool_name": "sensitive",
+        "pull_steps": [step],
+        "entrypoint": "flows/pipeline.py:pipeline",
+    }
+    identity = ask("/deployments/", deployment)["id"]
+    wrong = {"parameters": {"overrides": {"nosuch": 1}}}
+    return str(ask(f"/deployments/{identity}/create_flow_run", wrong)["id"])
+
+
+def _asked(request: urllib.request.Request) -> Any:
+    try:
+        return json.load(urllib.request.urlopen(request, timeout=60))
+    except urllib.error.HTTPError as error:
+        if error.code != 503:
+            raise
+        return None
+
+
+@pytest.mark.parametrize("flow", ["pipeline", "evil"])
+def test_whoever_has_the_password_cannot_bring_code(
+    station: Station, unlocked: Unlocked, tmp_path: Path, flow: str
+) -> None:
+    """A step that pulls code runs a program; Prefect's own worker does what it says."""
+    ours, theirs = tmp_path / "ours", tmp_path / "control"
+    run = bring_code(station.environment["PREFECT_API_URL"], flow, ours, password(station))
+    bring_code(unlocked.api, flow, theirs)
+    wait_for(theirs.exists, "the control: Prefect's own worker runs the step")
+    wait_for(lambda: station.state(run)["type"] in FINAL, "the run ends")
+    state = station.state(run)
+    assert not ours.exists(), state
+    if flow == "pipeline":
+        assert state["type"] == "FAILED" and "nosuch" in state["message"], "the flow of this clone was run"
+    else:
+        assert state["type"] == "CRASHED", "and of no other name"
+
+
+def test_what_a_run_is_started_with_is_decided_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from flows.worker import ENGINE, own_configuration
+
+    monkeypatch.setenv("AIRLOCK_WORKSPACE", str(tmp_path))
+    made = own_configuration("sensitive", "pipeline", "1")
+    assert made.command == ENGINE and made.working_dir == tmp_path
+    assert made.env["PREFECT__FLOW_ENTRYPOINT"] == f"{tmp_path}/flows/pipeline.py:pipeline"
+    for pool, flow in (("sensitive", "training"), ("open", "pipeline"), ("sensitive", "../x"), ("x", "y")):
+        with pytest.raises(ValueError, match="only"):
+            own_configuration(pool, flow, "1")
+
+
+@pytest.mark.parametrize("name", [".env", "prefect.toml", "pyproject.toml"])
+def test_settings_of_prefect_do_not_come_with_the_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Prefect looks for them wherever it is started, and a logging setting names classes to load."""
+    from flows.worker import foreign_settings, own_configuration
+
+    monkeypatch.setenv("AIRLOCK_WORKSPACE", str(tmp_path))
+    (tmp_path / "pyproject.toml").write_text("[tool.ruff]\n")
+    assert foreign_settings(tmp_path) == "", "the control"
+    text = {
+        ".env": "PREFECT_LOGGING_LEVEL=CRITICAL\n",
+        "prefect.toml": "[logging]\nlevel = 'CRITICAL'\n",
+        "pyproject.toml": "[tool.prefect.logging]\nlevel = 'CRITICAL'\n",
+    }[name]
+    (tmp_path / name).write_text(text)
+    kept = {one: value for one, value in os.environ.items() if not one.startswith("PREFECT_")}
+    ask = "from prefect.settings import get_current_settings; print(get_current_settings().logging.level)"
+    told = subprocess.run(
+        [sys.executable, "-P", "-c", ask], cwd=tmp_path, env=kept, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == "CRITICAL", "the control: Prefect obeys it"
+    with pytest.raises(ValueError, match="remove it"):
+        own_configuration("sensitive", "pipeline", "1")

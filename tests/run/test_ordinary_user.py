@@ -18,6 +18,7 @@ ATTACKS = (
     "tests/run/test_around_the_wall.py",
     "tests/run/test_bounds.py",
     "tests/run/test_paths.py",
+    "tests/run/test_repository_attacks.py",
     "tests/wall/test_identity.py",
     "tests/wall/test_secrecy.py",
 )

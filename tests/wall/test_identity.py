@@ -222,3 +222,24 @@ def test_no_file_of_proc_names_a_folder_of_the_machine(room: Cell) -> None:
     assert run(layers.ALL) == "[] True True"
     bare = layers.ALL - {layers.Layer.LANDLOCK}
     assert run(bare) == "['airlock-home'] True True", "the control: without Landlock, mountinfo tells it"
+
+
+@needs_all
+def test_what_hangs_on_a_file_beside_its_bytes_is_not_read(room: Cell) -> None:
+    """Extended attributes: no hash counts them, and one of them holds 64 KiB."""
+    try:
+        os.setxattr(room.dep, "user.records", b"a patient")
+    except OSError:
+        pytest.skip("this file system has no such attributes")
+    code = f"""
+import os, shutil
+for ask in (lambda: os.getxattr({str(room.dep)!r}, "user.records"), lambda: os.listxattr({str(room.dep)!r})):
+    try:
+        print(ask())
+    except OSError as error:
+        print(error.strerror)
+shutil.copy2({str(room.dep)!r}, "staging/copy")
+"""
+    assert room.run(code).returncode == 0 and room.output == "Operation not supported\n" * 2, room.output
+    room.run(code, layers.ALL - {layers.Layer.SECCOMP})
+    assert "a patient" in room.output, "the control"

@@ -13,7 +13,7 @@ import pytest
 from airlock.wall import kernel, seccomp
 
 ARCHITECTURES = sorted(seccomp.NUMBERS)
-EPERM, ENOSYS = 0x00050001, 0x00050026
+EPERM, ENOSYS, EOPNOTSUPP = 0x00050001, 0x00050026, 0x0005005F
 HEADERS = {
     "x86_64": [Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), Path("/usr/include/asm/unistd_64.h")],
     "aarch64": [Path("/usr/include/asm-generic/unistd.h")],
@@ -70,7 +70,8 @@ def test_refuses_all_that_is_listed(architecture: str, new_root: bool) -> None:
     by_argument = {"socket", "socketpair", "clone", "clone3", "ioctl"}
     for name, number in seccomp.NUMBERS[architecture].items():
         if name not in by_argument:
-            expected = seccomp.ALLOW if new_root and name in seccomp.OUTSIDE_A_ROOT else EPERM
+            refusal = EOPNOTSUPP if name in seccomp.ATTRIBUTES else EPERM
+            expected = seccomp.ALLOW if new_root and name in seccomp.OUTSIDE_A_ROOT else refusal
             assert verdict(program, architecture, number) == expected, name
 
 

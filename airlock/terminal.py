@@ -1,0 +1,59 @@
+"""What reaches the owner's terminal: text and colours, and nothing that moves the cursor or speaks to the terminal.
+
+Names of files, stages and columns, and all that a bundle or a released file says, are written by others. One
+place for all commands: whatever they print goes through here.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any, TextIO
+
+# Control characters, and those that turn text around; tabs and ends of lines are text.
+_INVISIBLE = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_COMMANDS = re.compile(rf"\x1b\[[0-9;]*m|[{_INVISIBLE}]")
+_CONCEALED = re.compile(r"\x1b\[(?:[0-9;]*;)?8(?:;[0-9;]*)?m")
+
+
+def guard() -> None:
+    """Take over both streams of this process, where they are not a progress bar's own."""
+    sys.stdout = _Plain(sys.stdout)
+    if not sys.stderr.isatty():  # a terminal has bars on it, and errors are made plain before
+        sys.stderr = _Plain(sys.stderr)
+    from rich import control
+
+    codes = [code for code in range(0xA0) if code not in (9, 10) and (code < 32 or code > 126)]
+    control._CONTROL_STRIP_TRANSLATE.update(dict.fromkeys(codes))
+
+
+def plain(text: str) -> str:
+    """Without anything that a terminal obeys, colours neither."""
+    return re.sub(f"[{_INVISIBLE}]", "", text)
+
+
+def line(text: str) -> str:
+    """The same in one line: a name with a line break in it must not say a sentence of its own."""
+    return " ".join(plain(text).split("\n"))
+
+
+def _keep(found: re.Match[str]) -> str:
+    return found[0] if found[0].endswith("m") and not _CONCEALED.fullmatch(found[0]) else ""
+
+
+class _Plain:
+    """A stream that passes on text and colours."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(_COMMANDS.sub(_keep, text))
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -1,0 +1,47 @@
+"""Nothing that others have written moves the owner's cursor, names a window or hides a line."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from airlock import terminal
+from tests.conftest import ROOT
+
+TITLE, CLEAR, HIDE, TURN = "\x1b]0;owned\x07", "\x1b[2J\x1b[H", "\x1b[8m", "\u202e"
+
+
+@pytest.mark.parametrize("attack", [TITLE, CLEAR, HIDE, "\x1b[38;8m", TURN, "\r", "\x9b2J", "\x08" * 9])
+def test_a_stream_passes_on_text_and_colours(attack: str) -> None:
+    stream = io.StringIO()
+    plain = terminal._Plain(stream)
+    assert plain.write(f"\x1b[31mred\x1b[0m {attack}text\n") > 0
+    written = stream.getvalue()
+    assert written.startswith("\x1b[31mred\x1b[0m ") and written.endswith("text\n")
+    rest = written.replace("\x1b[31m", "").replace("\x1b[0m", "")
+    assert all(mark.isprintable() or mark in "\n\t" for mark in rest)
+
+
+def test_names_of_files_reach_the_terminal_without_commands(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / f"x{TITLE}[red]y.dvc").write_text("")
+    (work / "dvc.yaml").write_text("stages: {}\n")
+    (work / "params.yaml").write_text("dataset: wdbc\n")
+    (work / "data").mkdir()
+    (work / "data/project.json").write_text((ROOT / "data/project.json").read_text())
+    code = "import sys; sys.argv = ['airlock', *sys.argv[1:]]; from airlock.cli import main; main()"
+    environment = {**os.environ, "AIRLOCK_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
+    for command in (("audit",), ("run", f"x{CLEAR}")):
+        asked = [sys.executable, "-P", "-c", code, *command]
+        done = subprocess.run(asked, cwd=work, capture_output=True, text=True, env=environment, check=False)
+        said = done.stdout + done.stderr
+        assert (
+            done.returncode in (1, 2) and "\x1b]" not in said and "\x1b[2J" not in said and "\x07" not in said
+        )
+        assert command[0] == "run" or "[red]y.dvc" in said, "as it is written, not as markup"
