@@ -31,9 +31,9 @@ PIPELINE = """stages:
 def work(tmp_path: Path) -> Path:
     """As little of a workspace as DVC and the check need."""
     (tmp_path / ".dvc").mkdir()
-    (tmp_path / ".dvc/config").write_text(
-        f"[core]\n    analytics = false\n    site_cache_dir = {tmp_path}-site\n"
-    )
+    (tmp_path / ".dvc/config").write_text("[core]\n    analytics = false\n")
+    (tmp_path / ".dvc/config.local").write_text(f"[core]\n    site_cache_dir = {tmp_path}-site\n")
+    (tmp_path / ".dvc/.gitignore").write_text("/config.local\n/tmp\n/cache\n")
     (tmp_path / "stages/open").mkdir(parents=True)
     (tmp_path / "stages/open/train.py").write_text("")
     (tmp_path / "data/raw").mkdir(parents=True)
