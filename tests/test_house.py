@@ -129,22 +129,6 @@ def commands(workspace: Workspace) -> list[tuple[str, ...]]:
     ]
 
 
-def test_no_command_loads_a_module_of_the_stages_outside_the_wall(finished: Workspace) -> None:
-    hook = finished.home / "hook"
-    hook.mkdir()
-    (hook / "sitecustomize.py").write_text(LISTENER)
-    heard = finished.home / "heard.txt"
-    listening = {"PYTHONPATH": str(hook), "HEARD": str(heard)}
-    control = ("python", "-c", "import sys; sys.path.insert(0, '.'); import stages.mechanisms")
-    finished.run(*control, environment=listening)
-    assert "stages.mechanisms" in heard.read_text(), "the hook hears nothing: it would prove nothing"
-    heard.unlink()
-    finished.run("dvc", "repro")
-    for command in commands(finished):
-        finished.run(*command, check=False, environment=listening)
-        assert not heard.exists(), f"{' '.join(command)}: {heard.read_text()}"
-
-
 THIEF = '''
 def _steal():
     """Read what no stage may read; whatever is got goes wherever it can."""
@@ -182,8 +166,26 @@ def make_hostile(file: Path, secrets: list[str], places: list[str]) -> None:
     file.write_text(ast.unparse(ast.fix_missing_locations(module)))
 
 
-def test_hostile_stages_reach_no_key_no_record_and_no_file_outside(finished: Workspace) -> None:
-    """Every module of both rooms steals at import time and in every function, while every command runs."""
+def listener(workspace: Workspace) -> tuple[dict[str, str], Path]:
+    """An environment in which every process that imports a module of the stages writes that down; the sandbox is
+    not given it.
+    """
+    hook, heard = workspace.home / "hook", workspace.home / "heard.txt"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(LISTENER)
+    environment = {"PYTHONPATH": str(hook), "HEARD": str(heard)}
+    control = ("python", "-c", "import sys; sys.path.insert(0, '.'); import stages.mechanisms")
+    workspace.run(*control, environment=environment)
+    assert "stages.mechanisms" in heard.read_text(), "the hook hears nothing: it would prove nothing"
+    heard.unlink()
+    return environment, heard
+
+
+def test_hostile_stages_are_loaded_nowhere_outside_and_reach_nothing(finished: Workspace) -> None:
+    """Every module of both rooms steals at import time and in every function, while every command runs; and no
+    command loads one of them outside the wall.
+    """
+    listening, heard = listener(finished)
     master = next((finished.home / "airlock").rglob("keys/master*"))
     outside = finished.home / "outside.txt"
     outside.write_text("a file of the user's, far away from the workspace")
@@ -207,7 +209,8 @@ def test_hostile_stages_reach_no_key_no_record_and_no_file_outside(finished: Wor
     finished.commit("Hostile stages")
     finished.run("dvc", "repro")
     for command in commands(finished):
-        done = finished.run(*command, check=False)
+        done = finished.run(*command, check=False, environment=listening)
+        assert not heard.exists(), f"{' '.join(command)}: {heard.read_text()}"
         assert "STOLEN" not in done.stdout + done.stderr, command
         assert not list(loot.iterdir()) and not list(finished.root.glob("loot-*")), command
     kept = (finished.home / "airlock").rglob("log/*")

@@ -49,7 +49,7 @@ def test_nothing_changed_runs_nothing(finished: Workspace) -> None:
 def test_training_again_reads_nothing_and_spends_nothing(finished: Workspace) -> None:
     before = history(finished)
     finished.set("train.method", "sgd")
-    finished.set("train.epochs", 10000)
+    finished.set("train.epochs", 150)
     finished.set("train.batch", 32)
     finished.set("train.learning_rate", 0.05)
     assert ran(finished.run("dvc", "repro").stdout) == ["train", "evaluate", "report"]

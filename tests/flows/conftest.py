@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import Workspace
+from tests.conftest import Workspace, copy_of
 from tests.support.imports import listening
 from tests.support.prefect_server import Station
 
@@ -16,11 +15,7 @@ from tests.support.prefect_server import Station
 def plant(_finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """The workspace that the server's runs work in: the default pipeline has run there."""
     folder = tmp_path_factory.mktemp("plant")
-    shutil.copytree(_finished.root, folder / "work", symlinks=True)
-    shutil.copytree(_finished.home, folder / "home", symlinks=True)
-    copy = Workspace(folder / "work", folder / "home")
-    copy.run("airlock", "add", "data/raw/wdbc/records.parquet", "--name", "wdbc")
-    return copy
+    return copy_of(_finished, folder)
 
 
 @pytest.fixture(scope="session")
