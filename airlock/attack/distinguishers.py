@@ -1,7 +1,7 @@
 """A trained distinguisher, for releases whose law is not known: a linear score learned on runs of its own.
 
 Learning needs no privacy argument: whatever score comes out, counting it on other runs gives a valid bound
-(privacy/attacks.py).
+(airlock/attack/targets.py).
 """
 
 from __future__ import annotations

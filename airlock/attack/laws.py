@@ -1,4 +1,4 @@
-"""Laws of mechanisms on worst-case neighbours, for attacks (privacy/attacks.py).
+"""Laws of mechanisms on worst-case neighbours, for attacks (airlock/attack/targets.py).
 
 A run's score is the log likelihood ratio of "the record is there" against "it is null", the best score there
 is (Neyman-Pearson). Coordinates on which the neighbours agree carry no information and are not drawn.
@@ -63,8 +63,8 @@ def laplace_box(
     pair: str = "all features lowest, or all highest",
     factor: float = 1.0,
 ) -> Law:
-    """One record released feature by feature: x_j + Lap(b_j), x_j = 0 or r_j (MECHANISMS.md, Theorem A1,
-    Lemma L).
+    """One record released feature by feature: x_j + Lap(b_j), x_j = 0 or r_j (docs/proofs/adlm.md,
+    Inputs).
 
     The log ratio of a coordinate is clip(2 z - r, -r, r) / b: at its ends for every z outside [0, r].
     """

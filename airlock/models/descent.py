@@ -30,7 +30,7 @@ CHECKPOINT_EPOCHS = 50
 
 
 class Keeper(Protocol):
-    """Where progress is kept, for a run that may be interrupted (open/checkpoints.py)."""
+    """Where progress is kept, for a run that may be interrupted (stages/open/training_state.py)."""
 
     def keep(self, network: Any, optimiser: Any, curve: Sequence[tuple[int, float]]) -> None:
         """Keep it."""

@@ -89,7 +89,7 @@ def cross_of(chunk: Chunk, targets: Rows, largest: int) -> Integers:
 
 
 class Sendable(ABC):
-    """A question in plain data, so that it can be sent to a worker of a cluster (release/engine.py knows each
+    """A question in plain data, so that it can be sent to a worker of a cluster (stages/release/cluster.py knows each
     by its kind).
     """
 
@@ -137,7 +137,7 @@ class Wanted(Sendable):
 
 
 Elsewhere = Callable[[Sendable, Sequence[Step]], Sums]
-"""Works out a pass on other machines (release/engine.py)."""
+"""Works out a pass on other machines (stages/release/cluster.py)."""
 
 
 class Records:

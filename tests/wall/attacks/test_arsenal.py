@@ -1,4 +1,4 @@
-"""Every attack of BOUNDARY.md, run inside a real open stage, as root and as nobody, and each once more
+"""Every attack of the arsenal, run inside a real open stage, as root and as nobody, and each once more
 without a wall as its control.
 """
 
