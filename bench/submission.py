@@ -188,11 +188,13 @@ def _number(value: float | str | None) -> float | None:
 
 TEMPLATE = """# A table that can be checked
 
-Made by `python -m bench.submission FOLDER` from one bundle; do not edit. Each of the {rows} rows is a commit of the ordinary
+Made by `python -m bench.submission FOLDER` from one bundle; do not edit. Each of the {rows} rows is a \
+commit of the ordinary
 pipeline with other parameters: the mechanisms of five papers, DP-SGD, and Airlock's own.
 
 {table}
-`claimed ε` is the paper's, `proven ε` follows from the released bytes (inf: nothing finite does; such a release is made of
+`claimed ε` is the paper's, `proven ε` follows from the released bytes (inf: nothing finite does; such a \
+release is made of
 public data only), `passes` is how often the records were read.
 
 The bundle has {size} MB (some releases hold a noisy copy of every image), so it is not in git. SHA-256 `{digest}`,
@@ -201,12 +203,16 @@ network, which runs every training again:
 
     airlock verify paper.zip --key {key}
 
-It is one run of each mechanism on one split, with few epochs for those that read the records at every step (see each row's
-options): it shows that figures can be checked, not which mechanism is better. `pcdbn` and `patch-moments` are for images;
-`neuron-noise` on MNIST takes too long for an example (docs/papers.md has it). For that see [benchmarks.md](benchmarks.md) and
-[papers.md](papers.md). To make such a bundle of your own (other keys, so another split, other noise and other figures): the
+It is one run of each mechanism on one split, with few epochs for those that read the records at every step \
+(see each row's
+options): it shows that figures can be checked, not which mechanism is better. `pcdbn` and `patch-moments` \
+are for images;
+`neuron-noise` on MNIST takes too long for an example (docs/papers.md has it). For that see \
+[benchmarks.md](benchmarks.md) and
+[papers.md](papers.md). To make such a bundle of your own (other keys, so another split, other noise and \
+other figures): the
 command in the first line, or [submissions.md](submissions.md) step by step.
-"""  # noqa: E501
+"""
 
 
 if __name__ == "__main__":

@@ -13,12 +13,16 @@ RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs/benchmarks.md"
 HEAD = """# Benchmarks
 
-Made by `python -m bench.tables` from bench/results/*.json, which `make bench` writes. Accuracy is on the test set (tables: 10 folds),
-mean and standard deviation over noise keys, in per cent. The guarantee is proven, zero-out neighbours, noise on the integer grid,
-every release charged to a scratch ledger. *Passes* is how often records are read. Seconds are from sealed records to trained model, on
-two cores shared with other work: they compare within a run and promise nothing. *Wanted* is for the feature map that the schema names.
+Made by `python -m bench.tables` from bench/results/*.json, which `make bench` writes. Accuracy is on the \
+test set (tables: 10 folds),
+mean and standard deviation over noise keys, in per cent. The guarantee is proven, zero-out neighbours, \
+noise on the integer grid,
+every release charged to a scratch ledger. *Passes* is how often records are read. Seconds are from sealed \
+records to trained model, on
+two cores shared with other work: they compare within a run and promise nothing. *Wanted* is for the \
+feature map that the schema names.
 How the settings were chosen, and which of them had seen evaluated data: docs/mechanism.md, section 5.
-"""  # noqa: E501
+"""
 TARGETS = {
     ("mnist", "coefficients"): {0.1: 93.8, 0.5: 96.6, 1.0: 97.1, 3.0: 97.8},
     ("mnist", "coefficients-iterated"): {0.1: 95.5, 0.5: 97.6, 1.0: 98.0, 3.0: 98.4},

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -200,10 +201,14 @@ def remake(contents: Contents, code: Code, workspace: Path, home: Project) -> It
         signed = contents.witnesses[stage.name].body["outs"]
         asked = request(stage.name, workspace=contents.root, home=home, code=code, boundary=WALL)
         ids = {out: contents.releases[out].release_id for out in stage.outs if out in contents.releases}
-        found = recompute(asked, ids, lambda out, digest, signed=signed: digest == signed[out]["sha256"])  # type: ignore[misc]
+        found = recompute(asked, ids, partial(_is_signed, signed))
         wrong = [out for out, same in found.items() if not same]
         verdict = DIFFERENT if wrong else BIT_IDENTICAL if found else NOTHING_RELEASED
         yield Agreement(stage.name, verdict, True, wrong[0] if wrong else "")
+
+
+def _is_signed(signed: Mapping[str, Any], out: str, digest: str) -> bool:
+    return bool(signed[out]["sha256"] == digest)
 
 
 def _bring_records(contents: Contents, workspace: Path) -> None:

@@ -16,16 +16,21 @@ INTRODUCTION = """# The mechanisms side by side
 
 Made by `airlock compare --markdown docs/papers.md` from bench/results; do not edit.
 
-`claimed` is the paper's epsilon; `proven, pure` and `proven` (at `delta`) are what follows for the released bytes. `attacked` is a lower
-bound that an attack reached on the same mechanism at the same epsilon: on the release itself, run on made-up records (docs/attacks.md), or on
-inputs that the mechanism's paper names. `by law` is the same if the form of the noise is taken for granted, but not its size; `reached` if its size is too.
-`accounting check` draws the priced noise alone; it tests accounting and sampler, and would not notice a wrong sensitivity. Each bound holds
+`claimed` is the paper's epsilon; `proven, pure` and `proven` (at `delta`) are what follows for the \
+released bytes. `attacked` is a lower
+bound that an attack reached on the same mechanism at the same epsilon: on the release itself, run on \
+made-up records (docs/attacks.md), or on
+inputs that the mechanism's paper names. `by law` is the same if the form of the noise is taken for \
+granted, but not its size; `reached` if its size is too.
+`accounting check` draws the priced noise alone; it tests accounting and sampler, and would not notice a \
+wrong sensitivity. Each bound holds
 with the confidence that bench/results/attacks.json states for it (95 % or more). ∞: nothing finite is
 proven. `error` is of autoencoders: the mean over test records of the squared error summed over pixels in [0, 1]
 (DP-MAC's paper may have halves of it: docs/errata/dp-mac.md).
-Pictures: accuracy against proven epsilon; on the dotted line those of which nothing finite is proven; crosses are the papers' figures, at
+Pictures: accuracy against proven epsilon; on the dotted line those of which nothing finite is proven; \
+crosses are the papers' figures, at
 the epsilon that they claim.
-"""  # noqa: E501
+"""
 COLOURS = (
     "#1d5fae",
     "#c2410c",

@@ -41,14 +41,18 @@ class Network(torch.nn.Module):
             self.register_buffer(name.replace(".", "_"), tensor)
 
     def encode(self, records):
-        """A dict of columns (lists) as a tensor: numbers and dates in days are scaled by their bounds, categories become 0 and 1."""
+        """A dict of columns (lists) as a tensor: numbers and dates in days are scaled by their bounds,
+        categories become 0 and 1.
+        """
         parts = []
         for column in self.columns:
             values = records[column["name"]]
             if column.get("buckets"):
                 gone = [value is None or str(value) == "" for value in values]
-                hashed = [int.from_bytes(sha256(str(value).encode()).digest()[:8], "big") % column["buckets"] for value in values]
-                part = [[float(place == found and not empty) for place in range(column["buckets"])] for found, empty in zip(hashed, gone)]
+                digests = [sha256(str(value).encode()).digest()[:8] for value in values]
+                places = range(column["buckets"])
+                hashed = [int.from_bytes(digest, "big") % column["buckets"] for digest in digests]
+                part = [[float(place == found and not empty) for place in places] for found, empty in zip(hashed, gone)]
                 missing = [[float(empty)] for empty in gone]
             elif column["categories"] is not None:
                 part = [[float(str(value) == name) for name in column["categories"]] for value in values]
@@ -100,7 +104,7 @@ class Network(torch.nn.Module):
 def load(folder=HERE):
     document = json.loads((Path(folder) / "program.json").read_text())
     return Network(document, load_file(Path(folder) / "program.safetensors")).eval()
-'''  # noqa: E501
+'''
 
 
 def write_torch(model: Model, folder: Path) -> None:

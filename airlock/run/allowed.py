@@ -19,7 +19,8 @@ OUT_PLACES = {
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 # What some program looks for and runs, or obeys, wherever it finds it.
 _OBEYED = re.compile(
-    r"(dvc\.(yaml|lock)|params\.yaml|.*\.dvc|gnumakefile|makefile|conftest\.py|(site|user)customize\.py|__pycache__|.*\.(pth|pyc|pyo|so))",
+    r"(dvc\.(yaml|lock)|params\.yaml|.*\.dvc|gnumakefile|makefile|conftest\.py"
+    r"|(site|user)customize\.py|__pycache__|.*\.(pth|pyc|pyo|so))",
     re.IGNORECASE,
 )
 

@@ -87,6 +87,7 @@ def test_the_search_finds_them_with_sealing_off(workspace: Workspace) -> None:
 @pytest.mark.parametrize("encode", [repr, lambda number: np.float64(number).tobytes().hex()])
 def test_the_search_finds_text_in_git_objects(workspace: Workspace, encode: object) -> None:
     numbers = planted.values(4, 1)
-    (workspace.root / "leak.txt").write_text("\n".join(encode(float(number)) for number in numbers.ravel()))  # type: ignore[operator]
+    encoded = [encode(float(number)) for number in numbers.ravel()]  # type: ignore[operator]
+    (workspace.root / "leak.txt").write_text("\n".join(encoded))
     workspace.commit("Leak")
     assert any(".git/objects" in path for path in wanted(numbers).below(workspace.root / ".git"))

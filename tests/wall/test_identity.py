@@ -125,12 +125,13 @@ import os
 for name in ("mem", "maps", "environ", "fd", "cwd", "root", "auxv"):
     path = f"/proc/1/{name}"
     try:
-        print("got in", os.listdir(path) if name == "fd" else os.readlink(path) if name in ("cwd", "root") else open(path, "rb").read(1))
+        link = name in ("cwd", "root")
+        print("got in", os.listdir(path) if name == "fd" else os.readlink(path) if link else open(path, "rb").read(1))
     except OSError as error:
         print(type(error).__name__)
 open("/proc/self/maps", "rb").read(1)
 print("about itself it can read", flush=True)
-"""  # noqa: E501
+"""
     room.run(code)
     assert "got in" not in room.output and "it can read\n" in room.output, room.output
 

@@ -75,9 +75,10 @@ def test_a_stage_runs_and_is_confined_in_a_container() -> None:
     code = """
 from tests.support.small_workspace import cell, SECRET
 with cell() as room:
-    outcome = room.run(f"print(open({str(room.dep)!r}).read()); open({str(room.raw)!r})", layers.choose("auto", zone="open"))
+    code = f"print(open({str(room.dep)!r}).read()); open({str(room.raw)!r})"
+    outcome = room.run(code, layers.choose("auto", zone="open"))
     print(json.dumps([outcome.returncode, "the dep" in room.output, SECRET in room.output, outcome.recorder]))
-"""  # noqa: E501
+"""
     assert inside(refusing(unshare=1, mount=1), code) == [[1, True, False, "inotify"]]
 
 

@@ -254,8 +254,9 @@ from tests.support.small_workspace import Cell
 from pathlib import Path
 from airlock.wall.layers import Layer
 room = Cell(Path({str(room.base / "second")!r}))
-room.run({stage!r}, frozenset(map(Layer, {sorted(map(str, wanted))!r})), pass_fds={{3: {kept}, 4: {ready}}}, timeout=None)
-"""  # noqa: E501
+wanted = frozenset(map(Layer, {sorted(map(str, wanted))!r}))
+room.run({stage!r}, wanted, pass_fds={{3: {kept}, 4: {ready}}}, timeout=None)
+"""
     process = subprocess.Popen([sys.executable, "-c", runner], pass_fds=[kept, ready])
     os.close(kept)
     os.close(ready)
@@ -322,7 +323,8 @@ def test_a_sensitive_stage_can(room: Cell, wanted: frozenset[Layer]) -> None:
 
 
 TRAINING = """
-import numpy, scipy.stats, scipy.io, captum, safetensors.torch, torch, pyarrow as pa, pyarrow.parquet as pq, matplotlib.pyplot
+import numpy, scipy.stats, scipy.io, captum, safetensors.torch, torch, matplotlib.pyplot
+import pyarrow as pa, pyarrow.parquet as pq
 from torch.utils.data import DataLoader, TensorDataset
 x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
 model = torch.nn.Linear(4, 1)
@@ -334,7 +336,7 @@ for epoch in range(3):
 safetensors.torch.save_file(model.state_dict(), "staging/model.safetensors")
 pq.write_table(pa.table({"loss": [loss.item()]}), "staging/loss.parquet")
 print("trained", pq.read_table("staging/loss.parquet").num_rows)
-"""  # noqa: E501
+"""
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,10 @@ import ctypes, json, os, sys, time
 ctypes.CDLL(None).prctl(0x59616d61, ctypes.c_ulong(-1))  # let anyone trace, whatever the machine's policy
 secret = ctypes.create_string_buffer(os.environ["SECRET_OF_MEMORY"].encode())
 descriptor = os.open(sys.argv[1], os.O_RDONLY)
-print(json.dumps({"pid": os.getpid(), "address": ctypes.addressof(secret), "length": len(secret), "descriptor": descriptor}), flush=True)
+facts = {"pid": os.getpid(), "address": ctypes.addressof(secret), "length": len(secret), "descriptor": descriptor}
+print(json.dumps(facts), flush=True)
 sys.stdin.read()
-"""  # noqa: E501
+"""
 
 
 def secret(name: str) -> str:

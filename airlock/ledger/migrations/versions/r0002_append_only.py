@@ -16,8 +16,9 @@ SQLITE = (
     f"'{REFUSAL}'); END",
     # INSERT OR REPLACE removes a row without firing the trigger above.
     f"""CREATE TRIGGER ledger_no_replace BEFORE INSERT ON ledger_entries
-        WHEN EXISTS (SELECT 1 FROM ledger_entries WHERE sequence >= NEW.sequence OR previous = NEW.previous OR hash = NEW.hash)
-        BEGIN SELECT RAISE(ABORT, '{REFUSAL}'); END""",  # noqa: E501
+        WHEN EXISTS (SELECT 1 FROM ledger_entries WHERE sequence >= NEW.sequence OR previous = NEW.previous \
+OR hash = NEW.hash)
+        BEGIN SELECT RAISE(ABORT, '{REFUSAL}'); END""",
 )
 POSTGRESQL = (
     f"""CREATE FUNCTION ledger_refuse() RETURNS trigger LANGUAGE plpgsql

@@ -99,7 +99,8 @@ def pretrain(network: nn.Module, data: Data, device: str) -> None:
         for piece in torch.split(rows[torch.randperm(len(rows), generator=generator)], BATCH):
             optimiser.zero_grad()
             scores = network(data.scaled(piece).to(device))
-            torch.nn.functional.cross_entropy(scores, data.labels[piece].to(device)).backward()  # type: ignore[no-untyped-call]
+            loss = torch.nn.functional.cross_entropy(scores, data.labels[piece].to(device))
+            torch.autograd.backward(loss)
             optimiser.step()
     network.zero_grad()
 

@@ -192,7 +192,8 @@ def _sums(visible: Tensor, hidden: Tensor) -> Machine:
     time for many channels.
     """
     side = visible.shape[2] - hidden.shape[2] + 1
-    filters = conv2d_weight(visible, [hidden.shape[1], visible.shape[1], side, side], hidden)  # type: ignore[no-untyped-call]
+    shape = [hidden.shape[1], visible.shape[1], side, side]
+    filters = conv2d_weight(visible, shape, hidden)  # type: ignore[no-untyped-call]
     return Machine(filters, hidden.sum((0, 2, 3)), visible.sum((0, 2, 3)))
 
 
