@@ -12,7 +12,7 @@ from airlock.compare.comparison import ATTACK, CHECK, Bounds
 from airlock.inside.manifest import Manifest
 from airlock.params import Params
 from stages.open.report.charts import bars, heat_map, line_chart, number
-from stages.open.report.compared import attacked_before
+from stages.open.report.compared import RELEASE, RELEVANCE, attacked_before
 from stages.open.report.findings import DOORS, Findings
 
 Section = dict[str, Any]
@@ -95,7 +95,9 @@ def privacy(findings: Findings) -> Section:
 def _before(findings: Findings, name: str) -> Section:
     """The best bounds that published attacks and accounting checks of the same mechanism reached."""
     attacked, checked = (attacked_before(findings, name, kinds) for kinds in (ATTACK, (CHECK,)))
-    return {"attacked": _best(attacked), "checked": _best(checked)}
+    # What was published is of the whole mechanism, whose first half is the relevance release.
+    together = name == RELEASE and RELEVANCE in findings.priced
+    return {"attacked": _best(attacked), "checked": _best(checked), "together": together}
 
 
 def _best(bounds: Bounds) -> float | None:

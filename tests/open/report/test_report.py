@@ -140,6 +140,25 @@ def test_an_attack_is_shown_as_a_lower_bound(inputs: Inputs) -> None:
     assert "confidence 95.0 %" in text
 
 
+def test_an_attack_on_a_whole_mechanism_is_not_held_against_half_of_it(inputs: Inputs) -> None:
+    half = replace(PROVEN, epsilon=0.97)
+    inputs.release("release", proven=half)
+    assert "both of its releases together, at their total epsilon" in words(inputs.page())
+    shutil.rmtree(inputs.root / "data/released/relevance")
+    inputs.release("release")
+    text = words(inputs.page())
+    assert "a published attack on the same mechanism at the same epsilon" in text
+    assert "both of its releases" not in text
+
+
+def test_measures_beside_accuracy_are_shown_where_there_are_any(inputs: Inputs) -> None:
+    assert "Brier score" not in words(inputs.page())
+    inputs.write("data/metrics/evaluate.json", {**EVALUATE, "brier": 0.0981, "auc": 0.978})
+    text = words(inputs.page())
+    assert re.search(r"Brier score[^0-9]+0 \(best\) to 2 0\.0981", text)
+    assert "0.978" in text
+
+
 def test_releases_together_are_composed_not_added(inputs: Inputs) -> None:
     from airlock.privacy import gaussian
 
@@ -319,7 +338,7 @@ def test_the_run_is_a_row_of_the_comparison_above_the_published_ones(inputs: Inp
     publish(inputs, [row, {**row, "dataset": "mnist"}], [attack])
     text = words(inputs.page(dataset="wdbc"))
     assert (
-        "wdbc coefficients this run zero-out 4 1 ∞ 1.465 1e-05 ≥ 0.7; "
+        "wdbc coefficients this run zero-out 4 1 ∞ 1.47 1e-05 ≥ 0.7; "
         "by law 0.9 ≥ 0.8; by law 0.95 95.61 % 50.00 %" in text
     )
     assert "wdbc coefficients - - - - ∞ - - - 90.00 % 50.00 %" in text
