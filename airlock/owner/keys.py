@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from airlock.errors import InputError, KeysError
+from airlock.files import sync
 from airlock.inside.digests import CHUNK, canonical_json
 from airlock.owner.home import Project, check_private, write_private
 from airlock.records.places import PlacePart, parts_of, shown
@@ -212,6 +213,7 @@ def _create(path: Path) -> None:
         pass
     finally:
         fresh.unlink()
+    sync(path.parent)
 
 
 def _read(path: Path) -> bytes:

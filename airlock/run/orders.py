@@ -59,14 +59,27 @@ def take_orders(
     project: Project,
     ready: Callable[[], None] = lambda: None,
 ) -> list[Order]:
-    """Price every out of a release stage and reserve what must be paid, before any record is read.
+    """Price every out of a release stage and reserve what must be paid, before any record is read (`take`)."""
+    priced = price(stage, graph, params=params, facts=facts, workspace=workspace, project=project)
+    return take(priced, facts=facts, ledger=ledger, workspace=workspace, project=project, ready=ready)
+
+
+def take(
+    priced: Sequence[Order],
+    *,
+    facts: Facts,
+    ledger: Ledger,
+    workspace: Path,
+    project: Project,
+    ready: Callable[[], None] = lambda: None,
+) -> list[Order]:
+    """Reserve what must be paid.
 
     The books must agree first. Unless all of it exists, `ready` is called before anything is reserved: it
     raises if the release cannot be made now.
     """
     reconcile.require(project, workspace)
     orders = []
-    priced = price(stage, graph, params=params, facts=facts, workspace=workspace, project=project)
     if not all(order.status == "none" or _exists(order, ledger, project) for order in priced):
         ready()
     for order in priced:
@@ -77,6 +90,34 @@ def take_orders(
             orders.append(replace(order, status=held.status, manifest=held.manifest))
     reconcile.note(project, ledger)
     return orders
+
+
+def carry_out(
+    taken: Sequence[Order],
+    *,
+    facts: Facts,
+    ledger: Ledger,
+    project: Project,
+    staging: Path,
+    make: Callable[[Sequence[Order]], None],
+) -> list[Order]:
+    """From reservations to releases, in the one order that keeps the books whenever the process is killed.
+
+    What exists is replayed. Of the rest it is written down that it starts; only then does `make` derive keys
+    and read records; bytes are archived before they are committed.
+    """
+    taken = [finish(order, project=project, ledger=ledger) for order in taken]
+    for order in taken:
+        if order.status == "committed":
+            replay(order, project=project, staging=staging)
+        elif order.status == "none":
+            write_none(order, facts=facts, staging=staging)
+    if pending := [order for order in taken if order.pending]:
+        start(pending, ledger)
+        make(pending)
+        for order in pending:
+            settle(order, project=project, ledger=ledger, staging=staging)
+    return taken
 
 
 def start(orders: Sequence[Order], ledger: Ledger) -> None:

@@ -298,17 +298,31 @@ def _enter(folder: int, part: str, name: str) -> int:
 
 
 def write(workspace: Path, name: str, data: bytes) -> None:
-    """Write a file of the workspace, all of it or nothing, never through a link."""
+    """Write a file of the workspace, all of it or nothing, also after a loss of power, and never through a
+    link.
+    """
     with folder_of(workspace, name) as (folder, last):
         temporary = f".{last}-{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             with os.fdopen(os.open(temporary, flags, 0o644, dir_fd=folder), "wb") as file:
                 file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
             os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
+            _sync(folder)
         except BaseException:
             _remove_if_there(temporary, folder)
             raise
+
+
+def _sync(folder: int) -> None:
+    """The names of a folder that was opened to walk through it, to the disk."""
+    descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _remove_if_there(name: str, folder: int) -> None:

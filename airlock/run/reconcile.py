@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -180,7 +181,9 @@ def note(project: Project, ledger: Ledger) -> None:
     try:
         descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            os.write(descriptor, (line + "\n").encode())
+            # A line that a loss of power cut off is closed first.
+            cut = place.stat().st_size and not place.read_bytes().endswith(b"\n")
+            os.write(descriptor, ("\n" * bool(cut) + line + "\n").encode())
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -208,8 +211,8 @@ def witness(project: Project) -> Path | None:
 def recover(
     project: Project, workspace: Path, *, who: str, why: str, population: str | None = None
 ) -> tuple[list[str], list[str]]:
-    """Charge again what archive and receipts know and the ledgers have forgotten, and accept that heads are
-    gone.
+    """Charge again what archive, receipts and released folders know and the ledgers have forgotten, and accept
+    that heads are gone. Bytes that are at hand go back into the archive.
 
     Args:
         who, why: kept in the ledger.
@@ -230,6 +233,10 @@ def recover(
             ledger = open_ledger(project, public=scratch)
             charged += ledger.recover(mine, [] if unclear else seen.heads[scratch], who=who, why=why)
             note(project, ledger)
+    for folder in _published(workspace):
+        one = manifest.load(folder).release_id
+        if one in charged and not archive.holds(project.archive, one):
+            archive.store(project.archive, one, folder)
     return charged, unclear
 
 
@@ -241,6 +248,10 @@ def _forgotten(
     for one in seen.archived:
         if one not in known:
             found[one] = _from_folder(project.archive / one, public)
+    for folder in _published(workspace):
+        one = manifest.load(folder).release_id
+        if one not in known and one not in found:
+            found[one] = _from_folder(folder, public)
     unclear = []
     for receipt in seen.receipts:
         for stated in receipt.body.get("releases", []):
@@ -261,6 +272,14 @@ def _forgotten(
             else:
                 unclear.append(one)
     return found, sorted(set(unclear))
+
+
+def _published(workspace: Path) -> Iterator[Path]:
+    """Whole releases in the workspace: a run that was killed may have left one there without a receipt."""
+    for folder in sorted((workspace / "data/released").glob("*/")):
+        with suppress(AirlockError, OSError, ValueError, KeyError, TypeError):
+            if manifest.load(folder).applies:
+                yield folder
 
 
 def _from_folder(folder: Path, public: Mapping[str, bool]) -> tuple[Release, str]:
@@ -333,12 +352,21 @@ def _noted(project: Project) -> Iterator[Mapping[str, Any]]:
     place = witness(project)
     if place is None or not place.exists():
         return
-    for line in place.read_text().splitlines():
+    lines = place.read_text(errors="replace").splitlines(keepends=True)
+    for number, line in enumerate(lines):
         try:
-            stated = json.loads(line)
+            noted = json.loads(line)
         except ValueError:
+            if _cut_off(lines, number):
+                continue  # a loss of power: the ledger's entry was on disk before this was written
             raise LedgerError(
                 "AIRLOCK_WITNESS has a line that is no head: it was edited; restore it"
             ) from None
-        if stated.get("project") == project.id:
-            yield stated
+        if noted.get("project") == project.id:
+            yield noted
+
+
+def _cut_off(lines: Sequence[str], number: int) -> bool:
+    """Whether a line is the beginning of one that was being written: it has no end, or was closed later."""
+    line = lines[number].strip("\n\0 ")
+    return not line or (line.startswith("{") and not line.endswith("}"))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -238,26 +238,26 @@ def _release(asked: Request, desk: Desk) -> Made:
         project=asked.project,
         ready=connection.greet if connection else lambda: None,
     )
-    taken = [orders.finish(order, project=asked.project, ledger=ledger) for order in taken]
-    for order in taken:
-        if order.status == "committed":
-            orders.replay(order, project=asked.project, staging=desk.staging)
-        elif order.status == "none":
-            orders.write_none(order, facts=facts, staging=desk.staging)
-    made = Made(
-        asked, desk.hashes, None, tuple(taken), watched=watched(asked), ledger=ledger, connection=connection
+    outcomes: list[Outcome] = []
+
+    def make(pending: Sequence[orders.Order]) -> None:
+        noise = {order.out: keyring.noise_key(order.release_id, scratch=facts.public) for order in pending}
+        ids = {order.out: order.release_id for order in pending}
+        keys = seal_keys(keyring, facts, generation)
+        outcomes.append(make_releases(asked, desk, ids, facts, keys, noise, connection=connection))
+
+    done = orders.carry_out(
+        taken, facts=facts, ledger=ledger, project=asked.project, staging=desk.staging, make=make
     )
-    if not (pending := [order for order in taken if order.pending]):
-        return made
-    orders.start(pending, ledger)
-    noise = {order.out: keyring.noise_key(order.release_id, scratch=facts.public) for order in pending}
-    ids = {order.out: order.release_id for order in pending}
-    outcome = make_releases(
-        asked, desk, ids, facts, seal_keys(keyring, facts, generation), noise, connection=connection
+    return Made(
+        asked,
+        desk.hashes,
+        outcomes[0] if outcomes else None,
+        tuple(done),
+        watched=watched(asked),
+        ledger=ledger,
+        connection=connection,
     )
-    for order in pending:
-        orders.settle(order, project=asked.project, ledger=ledger, staging=desk.staging)
-    return replace(made, outcome=outcome)
 
 
 def make_releases(
