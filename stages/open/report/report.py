@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
@@ -20,6 +21,7 @@ from stages.open.report import sections
 from stages.open.report.charts import number
 from stages.open.report.compared import ablated, compared
 from stages.open.report.findings import Findings, gather
+from stages.open.report.profile import write_profile
 
 HERE = Path(__file__).parent
 PAGE, SUMMARY = "report.html", "summary.json"
@@ -32,12 +34,12 @@ def main(room: Room) -> None:
     folder = room.path("data/report")
     folder.mkdir(parents=True, exist_ok=True)
     findings = gather(room)
-    (folder / PAGE).write_text(render(findings), encoding="utf-8")
+    (folder / PAGE).write_text(render(findings, write_profile(room)), encoding="utf-8")
     write_json(folder / SUMMARY, sections.summary(findings))
 
 
-def render(findings: Findings) -> str:
-    """The page as text."""
+def render(findings: Findings, profile: dict[str, Any] | None = None) -> str:
+    """The page as text; `profile` is of a release of `inputs`."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
@@ -55,6 +57,7 @@ def render(findings: Findings) -> str:
         budget=sections.budget(findings),
         boundary=sections.boundary(findings),
         relevance=sections.relevance(findings),
+        profile=profile,
         curve=sections.curve(findings),
         comparison=compared(findings),
         ablation=ablated(findings),
