@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from airlock.errors import InputError
 from airlock.privacy.plan import Facts
-from airlock.records.encoding import described_columns, encode, encoded_shape
+from airlock.records.encoding import described_columns, encode, encoded_layout, encoded_shape
 from airlock.records.schema import Schema
 
 SPLIT = Path(__file__).parent / "results/tables/split.json"
@@ -52,6 +52,7 @@ class Table:
             fingerprint="bench",
             columns=described_columns(self.schema),
             label=LABEL,
+            layout=encoded_layout(self.schema),
         )
 
 

@@ -24,16 +24,19 @@ PICTURE = Path(__file__).parents[2] / "docs/scaling.svg"
 SIZES = (10**4, 10**5, 10**6, 10**7)
 COLUMNS, CLASSES, ROWS = 30, 2, 4096
 KEY = bytes(32)
+MECHANISMS = ("coefficients", "coefficients-iterated")
+LARGEST = {"coefficients": 10**7, "coefficients-iterated": 10**6}
 
 
 def main() -> None:
     """Measure all sizes, each in a process of its own; or (with --cell) one here."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("size", nargs="?", type=int)
+    parser.add_argument("mechanism", nargs="?", choices=MECHANISMS)
     parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.cell:
-        print(json.dumps(measure(asked.cell, asked.size)))
+        print(json.dumps(measure(asked.cell, asked.size, asked.mechanism)))
         return
     from bench.flagship.accuracy import in_own_process
 
@@ -41,7 +44,10 @@ def main() -> None:
         if asked.size in (None, size):
             with tempfile.TemporaryDirectory(prefix="airlock-bench-") as folder:
                 seal(Path(folder), size)
-                keep(in_own_process("bench.scale.scaling", str(size), "--cell", folder), RESULTS)
+                for name in MECHANISMS if asked.mechanism is None else [asked.mechanism]:
+                    if size <= LARGEST[name]:
+                        row = in_own_process("bench.scale.scaling", str(size), name, "--cell", folder)
+                        keep(row, RESULTS)
     speed = gram_speed()
     print(f"the accumulation reaches {100 * speed['gram_fraction']:.0f} % of the machine's matrix product")
     keep(speed, RESULTS)
@@ -66,25 +72,31 @@ def synthetic(count: int, random: np.random.Generator) -> tuple[Any, Any]:
     return np.clip(0.4 + 0.05 * y[:, None] + 0.1 * random.standard_normal((count, COLUMNS)), 0, 1), y
 
 
-def measure(folder: Path, size: int) -> dict[str, Any]:
-    """Release from sealed records and train."""
+def measure(folder: Path, size: int, name: str) -> dict[str, Any]:
+    """Release from sealed records and train, with what public facts choose for them."""
     from airlock.inside.sealed import SealedReader
+    from airlock.models.features.choice import settle
     from airlock.models.features.projection import steps_of
     from airlock.models.model import Model
     from airlock.models.moments import choose_ridge, closed_form, moments_of
     from airlock.params import Params
     from airlock.privacy.plan import Facts
     from bench.flagship.pipeline import peak_memory_mb
-    from stages.mechanisms import Whole
-    from stages.release.mechanisms import coefficients
+    from stages.mechanisms import Whole, mechanism
 
-    params = Params.model_validate({"release": {"delta": 1e-8}})
-    facts = Facts("synthetic", True, "tabular", size, 0, (COLUMNS,), ("a", "b"), "s", "f")
+    facts = Facts(
+        "synthetic", True, "tabular", size, 0, (COLUMNS,), ("a", "b"), "s", "f", layout=f"nx{COLUMNS}"
+    )
+    params = settle(Params.model_validate({"release": {"delta": 1e-8, "mechanism": name}}), facts)
+    whole = Whole(mechanism(name))
     with SealedReader(folder / "train.sealed", KEY) as reader:
         start = time.perf_counter()
-        tensors, details = Whole(coefficients).make(params, facts, reader, key=KEY, release_id="scaling")
-        moments = moments_of(tensors, details, size)
-        weights = closed_form(moments, choose_ridge(moments, "auto"))
+        tensors, details = whole.make(params, facts, reader, key=KEY, release_id="scaling")
+        if "head" in tensors:
+            weights = tensors["head"] * details["head_unit"]
+        else:
+            moments = moments_of(tensors, details, size)
+            weights = closed_form(moments, choose_ridge(moments, "auto"))
         seconds = time.perf_counter() - start
     steps = steps_of(tensors, details["bias"])
     model = Model(
@@ -95,11 +107,11 @@ def measure(folder: Path, size: int) -> dict[str, Any]:
         "cost": True,
         "dataset": f"synthetic, {size} records",
         "records": size,
-        "mechanism": "coefficients",
+        "mechanism": name,
         "epsilon": params.release.epsilon,
         "delta": params.release.delta,
         "neighbours": params.release.neighbours,
-        "passes": 2,
+        "passes": whole.plan(params, facts).passes,
         "accuracy_mean": float(np.mean(model.predict(x) == y)),
         "accuracy_std": 0.0,
         "seconds": seconds,
@@ -154,14 +166,21 @@ def draw(rows: list[dict[str, Any]]) -> None:
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    points = sorted(
-        (row["records"], row["seconds"], row["peak_memory_mb"]) for row in rows if "records" in row
-    )
+    lines = {
+        name: sorted(
+            (row["records"], row["seconds"], row["peak_memory_mb"])
+            for row in rows
+            if "records" in row and row["mechanism"] == name
+        )
+        for name in MECHANISMS
+    }
     figure, axes = pyplot.subplots(1, 2, figsize=(8, 3), layout="constrained")
     for axis, index, title in zip(axes, (1, 2), ("seconds", "peak memory, MB"), strict=True):
-        axis.plot([point[0] for point in points], [point[index] for point in points], "o-")
+        for name, points in lines.items():
+            axis.plot([point[0] for point in points], [point[index] for point in points], "o-", label=name)
         axis.set(xscale="log", yscale="log", xlabel="records", title=title)
         axis.grid(alpha=0.3)
+    axes[0].legend(fontsize=8)
     axes[1].set_ylim(10, 10_000)
     PICTURE.parent.mkdir(exist_ok=True)
     figure.savefig(PICTURE, metadata={"Date": None})

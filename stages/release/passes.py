@@ -29,7 +29,7 @@ Sums = Mapping[str, Integers]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-CACHE_BYTES = 512 * 2**20
+CACHE_BYTES = 2**30
 """Rows of a costly map are kept between passes up to this size, as 16-bit integers; beyond it they are
 computed again in every pass.
 """
