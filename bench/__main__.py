@@ -12,6 +12,7 @@ PARTS = (
     "bench.flagship.accuracy",
     "bench.flagship.relevance",
     "bench.scale.scaling",
+    "bench.tables_beside",
     "bench.tables",
 )
 

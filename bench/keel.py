@@ -62,6 +62,11 @@ def names(part: str) -> list[str]:
     return listed
 
 
+def has(name: str) -> bool:
+    """Whether the package has a table of that name: it lacks dermatology."""
+    return (_folder() / f"{name}.dat").exists()
+
+
 @lru_cache
 def load(name: str) -> Table:
     """One table by its KEEL name.

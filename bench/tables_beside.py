@@ -1,11 +1,12 @@
 """Tables beside what a tabular user would otherwise choose: DP-EBM, diffprivlib, Opacus, and scikit-learn without
 privacy.
 
-    python -m bench.tables_beside [--peers PYTHON] [TABLE ...]
+    python -m bench.tables_beside [--tools TOOL ...] [--tables TABLE ...]
 
 The same splits (80/20), bounds, epsilon and delta for all; DP-EBM's learning rate is chosen for it on a
 validation fifth. Cells go to bench/results/tables/beside.jsonl as they come and are not made twice. Epsilon 1
-comes first. Without --peers an environment for diffprivlib and interpret-core is made in .peers.
+comes first. diffprivlib and interpret-core have environments of
+their own, made in .peers when they are first needed: they want different versions of scikit-learn.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from bench import keel
 
 RESULTS = Path(__file__).parent / "results/tables/beside.jsonl"
 PEERS = Path(__file__).with_name("tables_peers.py")
-PINNED = (
-    "numpy==1.26.4", "scipy==1.13.1", "scikit-learn==1.5.2", "pandas==2.2.3", "diffprivlib==0.6.6",
-    "interpret-core==0.7.8",
-)  # fmt: skip
+PINNED = {
+    "diffprivlib": ("diffprivlib==0.6.6", "scikit-learn==1.5.2"),
+    "dp-ebm": ("interpret-core==0.7.8", "pandas==2.3.3", "scikit-learn==1.9.1"),
+}
 EPSILONS, SPLITS, DELTA = (1.0, 0.5, 3.0), 3, 1e-5
 PRIVATE = ("airlock", "airlock coefficients", "diffprivlib", "opacus linear", "dp-ebm")
 OPEN = ("logistic regression", "gradient boosting")
@@ -40,11 +41,11 @@ Scores = NDArray[np.float64]
 def main() -> None:
     """Make the missing cells."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tables", nargs="*")
-    parser.add_argument("--peers", type=Path)
+    parser.add_argument("--tables", nargs="*")
     parser.add_argument("--tools", nargs="*", default=[*OPEN, *PRIVATE])
     asked = parser.parse_args()
-    tables = asked.tables or [*keel.names("held_out"), *keel.names("report_only")]
+    known = [*keel.names("held_out"), *keel.names("report_only")]
+    tables = asked.tables or [name for name in known if keel.has(name)]
     done = {tuple(row[name] for name in ("table", "split", "epsilon", "tool")) for row in rows()}
     for epsilon in EPSILONS:
         for split in range(SPLITS):
@@ -54,7 +55,7 @@ def main() -> None:
                     if cell not in done:
                         done.add(cell)
                         keep({**dict(zip(("table", "split", "epsilon", "tool"), cell, strict=True)),
-                              **measure(table, split, epsilon, tool, asked.peers)})  # fmt: skip
+                              **measure(table, split, epsilon, tool)})  # fmt: skip
 
 
 def rows() -> list[dict[str, Any]]:
@@ -68,12 +69,9 @@ def keep(row: dict[str, Any]) -> None:
         file.write(json.dumps(row) + "\n")
 
 
-def measure(name: str, split: int, epsilon: float, tool: str, peers: Path | None) -> dict[str, Any]:
+def measure(name: str, split: int, epsilon: float, tool: str) -> dict[str, Any]:
     """Accuracy, area under the curve and seconds of one tool on one split."""
-    try:
-        table = keel.load(name)
-    except Exception as error:  # a table that the package does not have, or that the schema refuses
-        return {"error": str(error)[:200]}
+    table = keel.load(name)
     order = np.random.default_rng(
         [int(hashlib.sha256(name.encode()).hexdigest()[:8], 16), split]
     ).permutation(len(table.y))
@@ -87,7 +85,7 @@ def measure(name: str, split: int, epsilon: float, tool: str, peers: Path | None
     elif tool.startswith("airlock"):
         scores, said = airlock(table, kept, held, epsilon, "coefficients" if " " in tool else "auto", split)
     else:
-        scores, said = peer(table, kept, held, epsilon, tool, peers)
+        scores, said = peer(table, kept, held, epsilon, tool)
     seconds = said.pop("seconds", time.perf_counter() - start)
     right = float(np.mean(scores.argmax(axis=1) == table.y[held]))
     return {"accuracy": right, "auc": area(scores, table.y[held]), "seconds": round(seconds, 3), **said}
@@ -180,9 +178,7 @@ def opacus(table: keel.Table, kept: Any, held: Any, epsilon: float) -> Scores:
         return np.asarray(network(x[held]).numpy(), dtype=np.float64)
 
 
-def peer(
-    table: keel.Table, kept: Any, held: Any, epsilon: float, tool: str, peers: Path | None
-) -> tuple[Scores, dict[str, Any]]:
+def peer(table: keel.Table, kept: Any, held: Any, epsilon: float, tool: str) -> tuple[Scores, dict[str, Any]]:
     """A tool that needs other packages, in their own process."""
     columns = table.schema.columns
     raw = np.zeros((len(table.y), len(columns)))
@@ -200,7 +196,7 @@ def peer(
             classes=len(table.schema.label.classes), nominal=[bool(column.categories) for column in columns],
             bounds=[column.bounds or (0.0, 1.0) for column in columns], one_hot=one_hot, columns=len(columns),
         )  # fmt: skip
-        command = [str(peers or environment()), str(PEERS), str(task), tool, str(epsilon), str(DELTA)]
+        command = [str(environment(tool)), str(PEERS), str(task), tool, str(epsilon), str(DELTA)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{tool} failed on {table.schema.name}: {done.stderr[-400:]}")
@@ -208,13 +204,13 @@ def peer(
     return np.array(said.pop("scores")), said
 
 
-def environment() -> Path:
-    """The peers' interpreter, made when it is first needed."""
-    folder = Path(".peers")
+def environment(tool: str) -> Path:
+    """A tool's own interpreter, made when it is first needed."""
+    folder = Path(".peers") / tool
     python = folder / "bin/python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "-q", *PINNED], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "-q", *PINNED[tool]], check=True)
     return python.absolute()
 
 

@@ -1,4 +1,5 @@
-"""The other tools of `bench.tables_beside`, in an environment of their own: diffprivlib needs an older scikit-learn.
+"""The other tools of `bench.tables_beside`, each in an environment of its own: diffprivlib needs an
+older scikit-learn.
 
     python bench/tables_peers.py TASK.npz TOOL EPSILON DELTA
 
