@@ -14,6 +14,7 @@ from typer.exceptions import TyperException
 
 from airlock import terminal
 from airlock.errors import AirlockError
+from airlock.run import leftovers
 from airlock.wall import secrecy
 
 COMMANDS = (
@@ -81,6 +82,8 @@ def main() -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         _register()
+        if arguments[:1] != ["doctor"]:  # which lists them first
+            leftovers.sweep()
         sys.exit(app(arguments, standalone_mode=False) or 0)
     except AirlockError as error:
         _fail(str(error), error.exit_code, debug)

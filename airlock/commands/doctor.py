@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airlock.run.leftovers import Leftover
     from airlock.wall.doctor import Examination, MachineFact
 
 
 def command(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
-    """Tell which layers of the wall this machine can raise, what a missing one leaves open, and the remedy.
+    """Tell which layers of the wall this machine can raise, what a missing one leaves open, and the remedy; and
+    what killed runs have left behind, which is swept.
 
     Exit 0 if the minimum (Landlock, no capabilities, seccomp) is there, otherwise 1.
 
@@ -20,14 +24,19 @@ def command(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -
     import json
     from dataclasses import asdict
 
+    from airlock.run import leftovers
     from airlock.wall.doctor import examine
     from airlock.wall.layers import MINIMUM
 
-    found = examine()
+    found, left = examine(), leftovers.find()
+    swept = leftovers.sweep()
     if as_json:
-        typer.echo(json.dumps({"enforcement": found.enforcement, **asdict(found)}, indent=1))
+        listed = [{"path": str(one.path), "kind": one.kind, "kept": one.why_kept} for one in left]
+        document = {"enforcement": found.enforcement, **asdict(found), "leftovers": listed}
+        typer.echo(json.dumps(document, indent=1))
     else:
         _show(found)
+        _show_leftovers(left, swept)
     raise typer.Exit(0 if found.offered >= MINIMUM else 1)
 
 
@@ -52,6 +61,16 @@ def _show(found: Examination) -> None:
             "boundary.enforcement is advisory.",
         }[found.enforcement]
     )
+
+
+def _show_leftovers(left: list[Leftover], swept: list[Path]) -> None:
+    for one in left:
+        state = one.why_kept or (
+            "swept" if one.path in swept else "cannot be removed: look at its folder's rights"
+        )
+        typer.echo(f"left by a run: {one.path} ({one.kind}): {state}")
+    if not left:
+        typer.echo("Killed runs have left nothing behind.")
 
 
 def _cells(finding: MachineFact) -> list[str]:

@@ -88,7 +88,7 @@ def project(workspace: Path) -> Project:
         InputError: the workspace names no project, or AIRLOCK_HOME lies inside the workspace.
     """
     identity = _identity(workspace)
-    home = _home().expanduser().absolute()
+    home = home_folder()
     if home.resolve().is_relative_to(workspace.resolve()):
         raise InputError(
             "AIRLOCK_HOME is inside the workspace: choose a folder "
@@ -137,12 +137,13 @@ def _identity(workspace: Path) -> str:
     return identity
 
 
-def _home() -> Path:
+def home_folder() -> Path:
+    """Where all projects' private folders are: AIRLOCK_HOME, or the user's own data folder."""
     if chosen := os.environ.get("AIRLOCK_HOME"):
-        return Path(chosen)
+        return Path(chosen).expanduser().absolute()
     from platformdirs import user_data_dir
 
-    return Path(user_data_dir("airlock"))
+    return Path(user_data_dir("airlock")).absolute()
 
 
 def write_private(path: Path, data: bytes) -> None:

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import shutil
-import stat
 import tempfile
-import time
 from pathlib import Path
 
 from airlock.errors import ReleaseError
 from airlock.files import sync
 from airlock.inside import manifest
-
-HALF_COPY = re.compile(r"\.[0-9a-f]{64}-(?:(?P<process>[0-9]+)-)?[a-z0-9_]{8}")
+from airlock.run import leftovers
 
 
 def store(archive: Path, release_id: str, folder: Path) -> str:
@@ -92,7 +88,7 @@ def _copy(source: Path, target: Path) -> bool:
     """
     if target.exists():
         return False
-    sweep(target.parent)
+    leftovers.sweep_folder(target.parent)
     temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-{os.getpid()}-", dir=target.parent))
     try:
         shutil.copytree(source, temporary, dirs_exist_ok=True)
@@ -108,20 +104,3 @@ def _copy(source: Path, target: Path) -> bool:
         shutil.rmtree(temporary, ignore_errors=True)
     sync(target.parent)
     return True
-
-
-def sweep(folder: Path) -> list[Path]:
-    """Remove half copies of killed processes: of this owner, named by a process that is gone, or by an older
-    Airlock an hour ago.
-    """
-    swept = []
-    for path in folder.glob(".*-*"):
-        parts, facts = HALF_COPY.fullmatch(path.name), path.lstat()
-        if not parts or facts.st_uid != os.getuid() or not stat.S_ISDIR(facts.st_mode):
-            continue
-        number = parts["process"]
-        alive = Path("/proc", number).exists() if number else time.time() - facts.st_mtime < 3600
-        if not alive:
-            shutil.rmtree(path, ignore_errors=True)
-            swept.append(path)
-    return swept

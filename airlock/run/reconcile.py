@@ -25,7 +25,7 @@ from airlock.inside import manifest
 from airlock.ledger import Ledger, Release, chain
 from airlock.owner import keys
 from airlock.owner.home import Project
-from airlock.run import archive
+from airlock.run import archive, leftovers
 
 LABELS = {False: "real", True: "scratch"}
 HINT = "run `airlock budget verify`, then `airlock budget recover`, which charges again what was forgotten"
@@ -158,7 +158,7 @@ def require(project: Project, workspace: Path) -> None:
     Raises:
         LedgerError: with the first disagreement and the way out.
     """
-    archive.sweep(project.archive)
+    leftovers.sweep_folder(project.archive)
     if found := problems(project, workspace):
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise LedgerError(f"{found[0]}{more}: nothing is spent; {HINT}")

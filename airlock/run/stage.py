@@ -28,7 +28,7 @@ from airlock.owner.keys import Keyring, signer
 from airlock.params import BoundaryParams, Params, load_params, parse_params
 from airlock.privacy.plan import Facts
 from airlock.records import handles
-from airlock.run import allowed, limits, paths
+from airlock.run import allowed, leftovers, limits, paths
 from airlock.run.code import TOOL, Code, of_workspace
 from airlock.run.handover import Listener, Visit, bytecode, confine, memory_folder
 from airlock.run.limits import Limits
@@ -413,7 +413,7 @@ def open_desk(asked: Request) -> Iterator[Desk]:
     """
     memory, home = memory_folder(), asked.project.folder
     for folder in (memory, home):
-        sweep(folder)
+        leftovers.sweep_folder(folder)
     names = (*asked.stage.deps, *pipelines(Workspace(asked.workspace)), "params.yaml", *asked.code.stages)
     prefix = f"airlock-{os.getpid()}-"
     with paths.hold(asked.workspace, names) as found:
@@ -444,16 +444,6 @@ def _check_unchanged(asked: Request, held: Held) -> None:
     """What was checked is what is held."""
     if parse_params(paths.text_of(held)) != asked.params:
         raise BoundaryError("params.yaml changed while the stage was being started: run it again")
-
-
-def sweep(folder: Path) -> None:
-    """Remove what runs left behind that were killed outright: their process is gone, and nobody else reads
-    it.
-    """
-    for path in folder.glob("airlock-*-*"):
-        number = path.name.split("-")[1]
-        if number.isdigit() and not Path("/proc", number).exists() and path.lstat().st_uid == os.geteuid():
-            remove(path)
 
 
 def seal_keys(keyring: Keyring, facts: Facts, generation: int | None) -> dict[str, bytes]:

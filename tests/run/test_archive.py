@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -79,20 +77,3 @@ def test_processes_that_store_together_keep_one_copy(tmp_path: Path) -> None:
         worker.join()
     assert [worker.exitcode for worker in workers] == [0] * 4
     assert [path.name for path in (tmp_path / "archive").iterdir()] == [ID]
-
-
-def test_half_copies_of_dead_processes_are_swept_and_others_stay(tmp_path: Path) -> None:
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    names = {
-        "dead": f".{'a' * 64}-{gone.pid}-abcdefgh",
-        "alive": f".{'a' * 64}-{os.getpid()}-abcdefgh",
-        "old": f".{'b' * 64}-abcdefgh",
-        "new": f".{'c' * 64}-abcdefgh",
-        "whole": "d" * 64,
-    }
-    for name in names.values():
-        (tmp_path / name).mkdir()
-    os.utime(tmp_path / names["old"], (0, 0))
-    assert {path.name for path in archive.sweep(tmp_path)} == {names["dead"], names["old"]}
-    assert {path.name for path in tmp_path.iterdir()} == {names["alive"], names["new"], names["whole"]}

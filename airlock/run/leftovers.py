@@ -1,0 +1,119 @@
+"""What killed runs leave behind: known by its name, its owner and whether its process still lives; swept by the
+next command of any kind, and listed by `airlock doctor`.
+
+A run that is killed outright cannot clean up: its private TMPDIR and staging, a half copy in the archive, a
+half-written file beside the one it was to replace.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from airlock.owner.home import home_folder
+
+MEMORY = Path("/dev/shm")
+HOUR = 3600.0
+# A run's folders, a half copy of a release, and a file that was to replace another (airlock/files.py).
+RUN = re.compile(r"airlock-(?P<process>[0-9]+)-[a-z0-9_]+")
+HALF_COPY = re.compile(r"\.[0-9a-f]{64}-(?:(?P<process>[0-9]+)-)?[a-z0-9_]{8}")
+HALF_WRITTEN = re.compile(r"\..+-[0-9a-f]{16}")
+# Where files are replaced, below a project's folder. Receipts are many: those of the archive are left to the
+# stages that write them.
+REPLACED_IN = ("", "keys", "keys/old", "unfinished", "drafts", "prefect")
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """Something that a run left, or is using.
+
+    Attributes:
+        path: where.
+        kind: "run", "half copy" or "half-written file".
+        why_kept: why it is not to be swept; empty if it is.
+    """
+
+    path: Path
+    kind: str
+    why_kept: str = ""
+
+
+def find(home: Path | None = None) -> list[Leftover]:
+    """Everything of that kind on this machine: in shared memory, and in every project of AIRLOCK_HOME."""
+    return list(_all(home or home_folder()))
+
+
+def sweep(home: Path | None = None) -> list[Path]:
+    """Remove what belongs to us and to no living process."""
+    return _remove(one.path for one in find(home) if not one.why_kept)
+
+
+def sweep_folder(folder: Path) -> list[Path]:
+    """Remove what killed runs left in one folder: the archive, staging, a private TMPDIR."""
+    return _remove(one.path for one in (*_runs(folder), *_half_copies(folder)) if not one.why_kept)
+
+
+def _all(home: Path) -> Iterator[Leftover]:
+    yield from _runs(MEMORY)
+    with suppress(OSError):
+        for project in sorted(path for path in home.iterdir() if path.is_dir()):
+            yield from _runs(project)
+            yield from _half_copies(project / "archive")
+            for name in REPLACED_IN:
+                yield from _half_written(project / name)
+
+
+def _runs(folder: Path) -> Iterator[Leftover]:
+    for path, facts in _named(folder, "airlock-"):
+        if found := RUN.fullmatch(path.name):
+            yield Leftover(path, "run", _why_kept(facts, found["process"]))
+
+
+def _half_copies(folder: Path) -> Iterator[Leftover]:
+    for path, facts in _named(folder, "."):
+        if (found := HALF_COPY.fullmatch(path.name)) and stat.S_ISDIR(facts.st_mode):
+            yield Leftover(path, "half copy", _why_kept(facts, found["process"]))
+
+
+def _half_written(folder: Path) -> Iterator[Leftover]:
+    for path, facts in _named(folder, "."):
+        if HALF_WRITTEN.fullmatch(path.name) and stat.S_ISREG(facts.st_mode):
+            yield Leftover(path, "half-written file", _why_kept(facts, None))
+
+
+def _named(folder: Path, beginning: str) -> Iterator[tuple[Path, os.stat_result]]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if entry.name.startswith(beginning))
+        for name in names:
+            with suppress(FileNotFoundError):
+                yield folder / name, (folder / name).lstat()
+
+
+def _why_kept(facts: os.stat_result, process: str | None) -> str:
+    if facts.st_uid != os.geteuid():
+        return "belongs to another user"
+    if process is None:
+        return "" if time.time() - facts.st_mtime > HOUR else "was written within the hour"
+    # Another process may have its number by now: then it waits for that one's end, which harms nobody. To
+    # compare when they began would make a run whose clock was set look dead.
+    return "its process is running" if Path("/proc", process).exists() else ""
+
+
+def _remove(paths: Iterable[Path]) -> list[Path]:
+    removed = []
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                path.unlink()
+        if not path.exists():
+            removed.append(path)
+    return removed
