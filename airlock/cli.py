@@ -30,6 +30,7 @@ COMMANDS = (
         "compare",
         "evaluate",
         "predict",
+        "explain",
         "export",
         "synthesize",
         "mock",

@@ -17,6 +17,8 @@ from airlock.models.features.projection import eigen, spectral_radius
 from airlock.models.features.rows import LIMIT
 
 Tensors = Mapping[str, NDArray[np.int64]]
+PATH_POWERS = 12
+"""Of a path of ridges: from 2^12 times a part of the largest eigenvalue, by halves."""
 CLEANED_WIDTH, CLEANED_NOISE_LEVEL = 256, 9.0
 """Size from which, and level of noise up to which, the spectrum is cleaned instead of damped by a ridge."""
 
@@ -111,6 +113,21 @@ def choose_damping(moments: Moments, wanted: float | str) -> float | None:
 def closed_form(moments: Moments, ridge: float | None) -> NDArray[np.float64]:
     """The minimiser of the released degree-2 loss: W = (G + ridge r)^-1 B."""
     return moments.solve(moments.cross, ridge)
+
+
+def ridge_path(moments: Moments, ridge: float | None) -> list[tuple[int, float]]:
+    """The loss that was minimised, along the way from a head that is held at zero to the one that was taken:
+    heads of ever smaller ridges, the last with the damping that was used.
+    """
+    strengths = [2.0**power for power in range(PATH_POWERS, -1, -1)]
+    least = moments.damped(ridge)
+    turned = moments.vectors.T @ moments.cross
+    top = float(least.max())
+    points = []
+    for place, strength in enumerate([*strengths, 0.0]):
+        weights = moments.vectors @ (turned / (least + strength * top / 2**4)[:, None])
+        points.append((place, loss(moments, weights, ridge)))
+    return points
 
 
 def loss(moments: Moments, weights: NDArray[np.float64], ridge: float | None) -> float:

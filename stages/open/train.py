@@ -13,6 +13,7 @@ from airlock.models.model import Model
 from airlock.storage import load_tensors, save_model, write_json, write_text
 from stages import mechanisms
 from stages.mechanisms import Trained
+from stages.open import explanation
 
 RELEASE, RELEVANCE, MODEL = "data/released/release", "data/released/relevance", "data/model"
 METRICS, CURVE = "data/metrics/train.json", "data/plots/learning_curve.csv"
@@ -29,10 +30,11 @@ def main(room: Room) -> None:
             f"params.yaml: train.target needs a release of 'inputs', and this is one of '{release.mechanism}': "
             "it was made for the label alone"
         )
+    tensors = load_tensors(folder / "release.safetensors")
     trained = mechanisms.mechanism(release.mechanism, "open").train(
         room.params.train,
         release,
-        load_tensors(folder / "release.safetensors"),
+        tensors,
         checkpoint=room.paths.get("checkpoint"),
     )
     earlier = [one for one in [manifest.load(room.path(RELEVANCE))] if one.applies]
@@ -44,6 +46,9 @@ def main(room: Room) -> None:
     )
     model = replace(trained.model, document=_document(room, release, trained))
     save_model(model, room.path(MODEL))
+    found = explanation.explanation(model, room.params.train, release, tensors, _columns(model))
+    if found is not None:
+        explanation.write(found, room.path(MODEL) / explanation.FILE)
     write_json(room.path(METRICS), metrics)
     write_text(
         room.path(CURVE), "epoch,loss\n" + "".join(f"{epoch},{loss:.9g}\n" for epoch, loss in trained.curve)
@@ -61,6 +66,15 @@ def _document(room: Room, release: manifest.Manifest, trained: Trained) -> dict[
         "schema": _schema(room, trained.model),
         "schema_sha256": release.details["data"]["schema"],
     }
+
+
+def _columns(model: Model) -> list[str] | None:
+    """Names of the encoded columns, of a table."""
+    from airlock.records.encoding import encoded_columns
+    from airlock.records.schema import Schema
+
+    schema = Schema.model_validate(model.document["schema"])
+    return encoded_columns(schema) if schema.kind == "tabular" else None
 
 
 def _schema(room: Room, model: Model) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from airlock.inside.manifest import Manifest
 from airlock.models.features.projection import steps_of
 from airlock.models.features.rows import LIMIT
 from airlock.models.model import Layers, Model
-from airlock.models.moments import Tensors, choose_damping, closed_form, loss, moments_of
+from airlock.models.moments import Tensors, choose_damping, closed_form, moments_of, ridge_path
 from airlock.models.temperature import temperature
 from airlock.params import TrainParams
 from stages.mechanisms import Trained
@@ -30,7 +30,8 @@ def train(
     class-conditional model.
     """
     layers, curve, ridge = head(params, release, tensors, checkpoint=checkpoint)
-    return trained_of(release, tensors, layers, curve, {"ridge": ridge})
+    epochs = 0 if params.method == "closed-form" else curve[-1][0]
+    return trained_of(release, tensors, layers, curve, {"ridge": ridge}, epochs=epochs)
 
 
 def head(
@@ -45,10 +46,9 @@ def head(
         if params.head != "linear":
             raise ParamsError("params.yaml: train.head mlp has no closed form: set train.method to sgd")
         weights = closed_form(moments, ridge)
-        curve = [(0, loss(moments, weights, ridge))]
         noise = float(release.details["sums"]["cross"]["scale"]) / (LIMIT * weights.shape[1])
         sure = temperature(moments, weights, noise=noise, ridge=ridge, bias=release.details["bias"] > 0)
-        return [(weights * sure, np.zeros(weights.shape[1]))], curve, ridge
+        return [(weights * sure, np.zeros(weights.shape[1]))], ridge_path(moments, ridge), ridge
     from airlock.models.descent import descend, identity
 
     return *descend(
@@ -62,8 +62,10 @@ def trained_of(
     layers: Layers,
     curve: Sequence[tuple[int, float]],
     metrics: Mapping[str, Any],
+    *,
+    epochs: int = 0,
 ) -> Trained:
-    """A head on the released steps, as a model."""
+    """A head on the released steps, as a model; a closed form takes no epochs."""
     data, details = release.details["data"], release.details
     steps = steps_of(tensors, details["bias"])
     model = Model(
@@ -72,5 +74,5 @@ def trained_of(
     return Trained(
         model,
         curve,
-        {"loss": curve[-1][1], "epochs": curve[-1][0], "epsilon": release.proven.epsilon, **metrics},
+        {"loss": curve[-1][1], "epochs": epochs, "epsilon": release.proven.epsilon, **metrics},
     )

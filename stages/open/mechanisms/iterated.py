@@ -22,4 +22,7 @@ def train(
     if params.method == "sgd" or params.head != "linear":
         return coefficients.train(params, release, tensors, checkpoint=checkpoint)
     weights = tensors["head"].astype(np.float64) * float(release.details["head_unit"])
-    return coefficients.trained_of(release, tensors, [(weights, np.zeros(weights.shape[1]))], [(0, 0.0)], {})
+    layers = [(weights, np.zeros(weights.shape[1]))]
+    # What was left unexplained before each round, as the noisy sums of the rounds tell it.
+    curve = list(enumerate(release.details.get("residuals", [0.0])))
+    return coefficients.trained_of(release, tensors, layers, curve, {})

@@ -88,10 +88,20 @@ def thin(points: Sequence[Point]) -> list[Point]:
     return [points[round(index * last / (MOST_POINTS - 1))] for index in range(MOST_POINTS)]
 
 
-def bars(values: Sequence[tuple[str, float]], *, title: str, most: int = 20) -> str:
-    """Horizontal bars in the order given, at most `most` of them, each with its label and value."""
+def bars(
+    values: Sequence[tuple[str, float]],
+    *,
+    title: str,
+    most: int = 20,
+    intervals: Sequence[Point] | None = None,
+) -> str:
+    """Horizontal bars in the order given, at most `most` of them, each with its label and value, and where
+    there are intervals a line from end to end.
+    """
     shown = list(values)[:most]
-    largest = max((abs(value) for _, value in shown), default=0) or 1
+    ends = list(intervals or [])[:most]
+    reached = [abs(value) for _, value in shown] + [abs(end) for pair in ends for end in pair]
+    largest = max(reached, default=0) or 1
     row, left, right = 26, 168, 62
     parts = []
     for index, (label, value) in enumerate(shown):
@@ -104,9 +114,17 @@ def bars(values: Sequence[tuple[str, float]], *, title: str, most: int = 20) -> 
             f'<rect class="{kind}" x="{left}" y="{top + 2}" '
             f'width="{max(length, 1):.1f}" height="{row - 8}" rx="3"/>'
         )
-        parts.append(
-            _text(left + length + 6, top + 15, number(value, 3), anchor="start", kind="value") + "</g>"
-        )
+        far = length
+        if ends:
+            # On the side of the bar's own sign; what lies beyond zero is cut off.
+            sides = [max(0.0, math.copysign(1.0, value) * end) for end in ends[index]]
+            low, high = sorted((WIDTH - left - right) * side / largest for side in sides)
+            far = max(length, high)
+            parts.append(
+                f'<line class="chart-interval" x1="{left + low:.1f}" x2="{left + high:.1f}" '
+                f'y1="{top + 11}" y2="{top + 11}"/>'
+            )
+        parts.append(_text(left + far + 6, top + 15, number(value, 3), anchor="start", kind="value") + "</g>")
     summary = "; ".join(f"{label} {number(value, 3)}" for label, value in shown[:5])
     return _frame(WIDTH, 16 + row * max(len(shown), 1), title, f"Largest first: {summary}.", parts)
 

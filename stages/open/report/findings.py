@@ -19,6 +19,8 @@ from airlock.inside import manifest
 from airlock.inside.digests import sha256_path, walk
 from airlock.inside.manifest import Manifest
 from airlock.inside.room import Room
+from airlock.models import explain
+from airlock.models.explain import Explanation
 from airlock.params import Params
 from airlock.privacy.guarantees import Guarantee
 
@@ -52,6 +54,7 @@ class Findings:
     curve: Sequence[tuple[float, float]]
     relevance: Sequence[tuple[str, float]]
     relevance_grid: Sequence[Sequence[float]]
+    explanation: Explanation | None
     picture: str | None
     audit: Sequence[Mapping[str, Any]]
     budget: Mapping[str, Any] | None
@@ -95,6 +98,7 @@ def gather(room: Room) -> Findings:
         curve=read_curve(find(room, "data/plots/learning_curve.csv")),
         relevance=scores,
         relevance_grid=grid,
+        explanation=read_explanation(find(room, "data/model/relevance.parquet")),
         picture=room.facts.get("picture"),
         audit=room.facts.get("audit") or [],
         budget=room.facts.get("budget"),
@@ -145,6 +149,11 @@ def _figure(text: str | None) -> float:
         return float(text or "nan")
     except ValueError:
         return math.nan
+
+
+def read_explanation(path: Path | None) -> Explanation | None:
+    """What the train stage wrote beside its model about the inputs."""
+    return None if path is None else explain.read(path)
 
 
 def read_relevance(folder: Path, made: Manifest) -> tuple[list[tuple[str, float]], list[list[float]]]:

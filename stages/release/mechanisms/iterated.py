@@ -213,12 +213,16 @@ def make(given: Given) -> Released:
     release_moments(recipe.classes, records, noisy_sums)
     moments = moments_of(noisy_sums.released, {"sums": noisy_sums.details()}, facts.n)
     head = Head.of(START * recipe.classes * closed_form(moments, options.ridge))
+    sizes: list[float] = []
     for index in range(rounds):
         given.tick(index, rounds)
         exact = records.ask(Residuals(head, options.clip))["residuals"]
         noisy = noisy_sums.add_noise(f"residuals-{index + 1}", exact).astype(np.float64) * (
             options.clip / (LIMIT * BOUND)
         )
+        sizes.append(float(np.linalg.norm(noisy)) / facts.n)
         head = Head.of(head.weights + options.step * recipe.classes * moments.solve(noisy, options.ridge))
     tensors, details = finish(recipe, records, noisy_sums, recipe.passes + rounds - divided.passes)
-    return {**tensors, "head": head.integers}, {**details, "head_unit": head.unit}
+    # Only beside a first release: what one stage released before says of itself what it always said.
+    curve = {"residuals": sizes} if divided.first else {}
+    return {**tensors, "head": head.integers}, {**details, "head_unit": head.unit, **curve}

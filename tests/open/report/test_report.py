@@ -20,7 +20,9 @@ from airlock.compare import published
 from airlock.compare.comparison import ComparisonRow
 from airlock.errors import ReleaseError
 from airlock.inside import manifest
+from airlock.models.explain import Explanation
 from airlock.privacy.guarantees import Guarantee
+from stages.open import explanation
 from stages.open.report import report, sections
 from tests.support.report_inputs import AUDIT, BUDGET, DEPS, EVALUATE, PROJECT, PROVEN, Inputs, fill
 
@@ -91,6 +93,46 @@ def test_a_page_without_any_input_is_still_a_page(bare: Inputs) -> None:
         "There is no curve",
     ):
         assert sentence in text
+
+
+def explained(inputs: Inputs, grid: tuple[int, int] | None) -> None:
+    """What train leaves beside its model: the first input matters most and carries least noise."""
+    size = np.linspace(1, 0.1, 6)
+    parts = np.column_stack([size, -size])
+    names = tuple("abcdef") if grid is None else tuple(f"{index}" for index in range(6))
+    found = Explanation(
+        names, grid, ("benign", "malignant"), parts, parts - 0.2, parts + 0.2, np.sign(parts), 1 / size
+    )
+    explanation.write(found, inputs.root / "data/model" / explanation.FILE)
+
+
+def test_the_page_shows_what_inputs_contribute_and_the_noise_that_they_carry(inputs: Inputs) -> None:
+    explained(inputs, None)
+    page = inputs.page()
+    text = words(page)
+    assert "carries less noise, in units of its own spread, than the other half" in text
+    assert "For “benign”: what its own records owe to each input." in text
+    assert page.count("chart-interval") > 10
+    assert ">a ↑<" in page and ">a ↓<" in page
+    (inputs.root / "data/model" / explanation.FILE).unlink()
+    explained(inputs, (2, 3))
+    assert "2 by 3 values from 0.1 to 1." in inputs.page()
+
+
+def test_the_page_says_only_what_is_true_of_the_mechanism_that_ran(inputs: Inputs) -> None:
+    assert "The training code never had the records" in words(inputs.page())
+    inputs.release("release", mechanism="dp-sgd", passes=285, interactive=True)
+    inputs.write("data/plots/learning_curve.csv", "epoch,loss\n")
+    inputs.write("data/metrics/train.json", {"epochs": 0})
+    inputs.write(
+        "data/model/model.json", {"kind": "tabular", "features": "x", "layers": [], "labels": ["a", "b"]}
+    )
+    text = words(inputs.page())
+    for false in ("never had the records. It", "solved for in one step", "0 layers", "No paper is quoted"):
+        assert false not in text
+    assert "given 286 times, and what was asked depended on the model so far" in text
+    assert "the release holds the trained model, and there was nothing left to train" in text
+    assert "a network on features" in text
 
 
 @pytest.mark.parametrize("path", [f"data/{dep}" for dep in DEPS] + list(PROJECT))

@@ -1,0 +1,68 @@
+"""How far the relevance that a release tells for nothing has the order of the non-private one.
+
+python -m bench.flagship.explained [DATASET ...]     results go to bench/results/explained.json
+
+Both go through the same stages; the non-private one with an epsilon at which noise is nothing. The order is
+compared input by input, over all classes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+from pathlib import Path
+
+RESULTS = Path(__file__).parents[1] / "results/explained.json"
+DATASETS = ("wdbc", "dermatology", "usps", "mnist")
+EPSILONS, KEYS, NO_NOISE = (0.5, 1.0), 5, 200.0
+
+
+def main() -> None:
+    """Measure what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("datasets", nargs="*", default=DATASETS)
+    for dataset in parser.parse_args().datasets:
+        with tempfile.TemporaryDirectory() as folder:
+            rows = measure(Path(folder), dataset)
+        known = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+        kept = [row for row in known if row["dataset"] != dataset]
+        RESULTS.write_text(json.dumps([*kept, *rows], indent=1) + "\n")
+
+
+def measure(folder: Path, dataset: str) -> list[dict[str, object]]:
+    """One data set at each epsilon."""
+    from scipy.stats import spearmanr
+
+    from airlock.models.explain import read
+    from bench.flagship.pipeline import Pipeline
+
+    os.environ["AIRLOCK_HOME"] = str(folder / "home")
+    pipeline = Pipeline(folder, dataset)
+    pipeline.seal(pipeline.params())
+
+    def overall(epsilon: float, key: int) -> object:
+        pipeline.run(pipeline.params(release={"epsilon": epsilon}), key)
+        return read(pipeline.workspace / "data/model/relevance.parquet").overall
+
+    without = overall(NO_NOISE, 0)
+    rows = []
+    for epsilon in EPSILONS:
+        found = [float(spearmanr(without, overall(epsilon, key + 1)).statistic) for key in range(KEYS)]
+        rows.append(
+            {
+                "dataset": dataset,
+                "epsilon": epsilon,
+                "keys": KEYS,
+                "rank_correlation": statistics.fmean(found),
+                "deviation": statistics.stdev(found),
+            }
+        )
+        print(rows[-1], flush=True)
+    return rows
+
+
+if __name__ == "__main__":
+    main()
