@@ -95,6 +95,8 @@ def main() -> None:
             raise
         extra = f"pip install 'airlock-pipeline[{EXTRAS[error.name]}]'"
         _fail(f"this needs the package '{error.name}', which is not installed: run `{extra}`", 2, debug)
+    except RecursionError:
+        _fail("a file that was read is nested too deep to be honest: `--debug` shows which", 1, debug)
     except (typer.Abort, KeyboardInterrupt):
         _fail("stopped", 130, debug)
 

@@ -13,6 +13,7 @@ import pytest
 from airlock import terminal
 from tests.conftest import ROOT
 
+MAIN = "import sys; sys.argv = ['airlock', *sys.argv[1:]]; from airlock.cli import main; main()"
 TITLE, CLEAR, HIDE, TURN = "\x1b]0;owned\x07", "\x1b[2J\x1b[H", "\x1b[8m", "\u202e"
 
 
@@ -35,13 +36,24 @@ def test_names_of_files_reach_the_terminal_without_commands(tmp_path: Path) -> N
     (work / "params.yaml").write_text("dataset: wdbc\n")
     (work / "data").mkdir()
     (work / "data/project.json").write_text((ROOT / "data/project.json").read_text())
-    code = "import sys; sys.argv = ['airlock', *sys.argv[1:]]; from airlock.cli import main; main()"
     environment = {**os.environ, "AIRLOCK_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
     for command in (("audit",), ("run", f"x{CLEAR}")):
-        asked = [sys.executable, "-P", "-c", code, *command]
+        asked = [sys.executable, "-P", "-c", MAIN, *command]
         done = subprocess.run(asked, cwd=work, capture_output=True, text=True, env=environment, check=False)
         said = done.stdout + done.stderr
         assert (
             done.returncode in (1, 2) and "\x1b]" not in said and "\x1b[2J" not in said and "\x07" not in said
         )
         assert command[0] == "run" or "[red]y.dvc" in said, "as it is written, not as markup"
+
+
+def test_what_is_nested_without_end_is_one_line(tmp_path: Path) -> None:
+    """Models, summaries and reports are written by code that others edit."""
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "model.json").write_text("[" * 100_000 + "]" * 100_000)
+    (tmp_path / "rows.csv").write_text("a\n1\n")
+    asked = [sys.executable, "-P", "-c", MAIN, "predict", "model", "rows.csv"]
+    done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode in (1, 2) and len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("airlock: ")

@@ -14,11 +14,15 @@ from tests.conftest import BIN, ROOT
 DISGUISE = ROOT / "tests/wall/attacks/disguise.py"
 NOBODY = 65534
 ATTACKS = (
+    "tests/evidence/test_reader.py",
+    "tests/evidence/test_receipts.py",
     "tests/run/test_allowed.py",
     "tests/run/test_around_the_wall.py",
     "tests/run/test_bounds.py",
     "tests/run/test_paths.py",
     "tests/run/test_repository_attacks.py",
+    "tests/test_terminal.py",
+    "tests/wall/test_cgroups.py",
     "tests/wall/test_identity.py",
     "tests/wall/test_secrecy.py",
 )
