@@ -21,7 +21,7 @@ from airlock.privacy import accounting, events
 from airlock.privacy.plan import Facts, Plan
 from airlock.records.schema import load_schema
 from airlock.storage import load_tensors
-from stages import attack_data
+from stages import attack_data, attack_synthetic
 from stages.attack_runs import Rehearsal
 from stages.mechanisms import Whole, mechanism
 
@@ -36,7 +36,7 @@ def answer(room: Room) -> list[dict[str, Any]]:
         half, training = Whole(mechanism(name)), mechanism(name, "open")
         how = {name: asked[name] for name in ("canaries", "seed", "confidence", "factor")}
         return canary_audit.run(half, training, room.params, **how)
-    targets = _checked(room) if asked["accounting"] else [_attacked(room)]
+    targets = _checked(room) if asked["accounting"] else _attacked(room)
     # A pair at the very edge of the proof is passed by chance as often as the bound allows: divide that by
     # all bounds.
     bounds = sum(1 if target.law.family is None else 2 for target in targets)
@@ -61,13 +61,16 @@ def _checked(room: Room) -> list[Target]:
     return attack.targets_of(half, params, facts, factor=asked["factor"], release=release)
 
 
-def _attacked(room: Room) -> Target:
+def _attacked(room: Room) -> list[Target]:
     asked, params = room.facts, room.params
+    if asked["what"] == "synthetic":
+        folder = Path(tempfile.mkdtemp(prefix="attack-"))
+        return attack_synthetic.targets(params, seed=asked["seed"], folder=folder)
     tick = partial(_tell, room, "search for neighbours")
     if not asked["records"]:
-        return target_of(asked["what"], params, seed=asked["seed"], tick=tick)
+        return [target_of(asked["what"], params, seed=asked["seed"], tick=tick)]
     facts, pair = _given(params, Path(asked["schema"]), Path(asked["records"]))
-    return target_of(asked["what"], params, seed=asked["seed"], facts=facts, pairs=[pair])
+    return [target_of(asked["what"], params, seed=asked["seed"], facts=facts, pairs=[pair])]
 
 
 def target_of(

@@ -28,7 +28,7 @@ from airlock.records.schema import load_schema
 
 # More draws than this a run and the release's own generator would take minutes where NumPy's takes one.
 OWN_DRAWS = 64
-STAGES = ("relevance", "evaluation")
+STAGES = ("relevance", "evaluation", "synthetic")
 """Releases besides the mechanism's own, which may be named in its place."""
 FACTS_LIKE = {
     name: Facts(name, True, "image", records, 0, shape, tuple("0123456789"), schema="", fingerprint="")

@@ -17,7 +17,7 @@ def command(
     name: str = typer.Argument(
         None,
         metavar="[MECHANISM]",
-        help="A mechanism, relevance or evaluation; by default the mechanism that params.yaml names.",
+        help="A mechanism, relevance, evaluation or synthetic; by default what params.yaml names.",
     ),
     epsilon: float = typer.Option(None, "--epsilon", help="Instead of release.epsilon."),
     neighbours: str = typer.Option(
