@@ -10,13 +10,12 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from airlock.errors import BoundaryError, InputError
 from airlock.evidence import reader
 from airlock.run.allowed import out_problem, stage_problem
 
-Zone = Literal["sensitive", "release", "open"]
 ZONES = ("sensitive", "release", "open")
 LABEL_OF_ZONE = {"sensitive": "sealed", "release": "released", "open": "open"}
 FOLDER_OF_LABEL = {"raw": "data/raw", "sealed": "data/sealed", "released": "data/released"}

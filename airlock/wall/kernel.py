@@ -49,7 +49,7 @@ NUMBERS: dict[str, dict[str, int]] = {
     },
 }
 
-PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_GET_SECCOMP, PR_SET_DUMPABLE = 1, 38, 21, 4
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_SET_DUMPABLE = 1, 38, 4
 PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_CAP_AMBIENT, PR_SET_CHILD_SUBREAPER = 24, 28, 47, 36
 
 # What a process may read about itself. Kept here because both sides need it: who writes the rules, and who
