@@ -7,10 +7,12 @@ import json
 import os
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from airlock.run.code import INSIDE_FILES
 from tests.conftest import BIN, ROOT, Workspace
 
 FORBIDDEN = {
@@ -127,6 +129,16 @@ def commands(workspace: Workspace) -> list[tuple[str, ...]]:
         ("dvc", "repro", "-f"),
         ("dvc", "repro", "owner/dvc.yaml"),
     ]
+
+
+def test_every_part_of_the_tool_is_inside_or_forbidden_to_the_stages() -> None:
+    """A new folder of the tool is on one side of the wall: a stage is given it, or may not import it."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    rule = next(one for one in contracts if one["source_modules"] == ["stages"])
+    forbidden = {name.removeprefix("airlock.") for name in rule["forbidden_modules"] if "." in name}
+    inside = {name.removesuffix(".py") for name in INSIDE_FILES}
+    listed = [path for path in (ROOT / "airlock").iterdir() if path.suffix == ".py" or any(path.glob("*.py"))]
+    assert {path.stem for path in listed} == forbidden | inside and not forbidden & inside
 
 
 THIEF = '''
