@@ -4,6 +4,7 @@ resumable.
     python -m bench.attacks                     what is missing, to bench/results/attacks.json
     python -m bench.attacks --only dp-mac       one of them
     python -m bench.attacks --again             all of it once more
+    python -m bench.attacks --exact             the distance of exact sums alone, beside what was counted: seconds
     python -m bench.attacks --table             the table of docs/attacks.md
 
 Every cell has at least 3,000 counted runs a side; where a run is quick, as many more (up to 10,000) as
@@ -18,18 +19,24 @@ import contextlib
 import functools
 import json
 import os
+import tempfile
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import threadpoolctl  # type: ignore[import-untyped]
 
 from airlock.attack import attack, end_to_end, neighbours
+from airlock.attack.replay import Distance
+from airlock.attack.targets import Finding
 from airlock.commands.attack import _add
 from airlock.models.papers import filters
 from airlock.params import Params
+from airlock.privacy.plan import Facts
 from stages import attack_data
-from stages.attack import target_of
+from stages.attack import proven_together, rehearse, target_of
 
 RESULTS = Path(__file__).parent / "results/attacks.json"
 EPSILONS = (0.5, 1.0, 3.0)
@@ -60,31 +67,85 @@ CONFIDENCE = 0.95
 FILTER_STEPS = 2
 
 
-def measure(label: str, epsilon: float, seconds: float) -> dict[str, Any]:
-    """One cell, in the form that `airlock attack --save` writes."""
-    name, options = SOUND_MECHANISMS[label]
-    what = name if name in attack.STAGES else "release"
-    release: dict[str, Any] = {"epsilon": epsilon, "options": options}
-    release |= {"mechanism": name} if what == "release" else {}
-    params = Params.model_validate({"release": release, "evaluate": {"epsilon": epsilon}})
-    asked, facts = attack_data.of(what, params)
-    pairs = list(neighbours.pairs(facts, "zero-out"))[::3]
-    target = target_of(what, asked, seed=0, facts=facts, pairs=pairs, effort=EFFORT)
+@dataclass(frozen=True)
+class Cell:
+    """One release at one epsilon, as it is attacked."""
+
+    label: str
+    epsilon: float
+
+    @property
+    def mechanism(self) -> str:
+        return SOUND_MECHANISMS[self.label][0]
+
+    @property
+    def what(self) -> str:
+        """Which stage makes it."""
+        return self.mechanism if self.mechanism in attack.STAGES else "release"
+
+    def settings(self) -> tuple[Params, Facts, list[neighbours.Pair]]:
+        """Parameters, public facts, and the neighbours that are tried."""
+        release: dict[str, Any] = {"epsilon": self.epsilon, "options": SOUND_MECHANISMS[self.label][1]}
+        release |= {"mechanism": self.mechanism} if self.what == "release" else {}
+        params = Params.model_validate({"release": release, "evaluate": {"epsilon": self.epsilon}})
+        asked, facts = attack_data.of(self.what, params)
+        return asked, facts, list(neighbours.pairs(facts, "zero-out"))[::3]
+
+    def entry(self, finding: Mapping[str, Any]) -> dict[str, Any]:
+        """In the form that `airlock attack --save` writes."""
+        return {
+            "kind": "attack",
+            "mechanism": self.mechanism,
+            "epsilon": self.epsilon,
+            "neighbours": "zero-out",
+            "options": SOUND_MECHANISMS[self.label][1],
+            "noise_factor": 1.0,
+            "findings": [finding],
+        }
+
+
+def measure(cell: Cell, seconds: float) -> dict[str, Any]:
+    """Everything: neighbours, score, counted runs."""
+    asked, facts, pairs = cell.settings()
+    target = target_of(cell.what, asked, seed=0, facts=facts, pairs=pairs, effort=EFFORT)
     how: dict[str, Any] = {"seed": 0, "sampler": "numpy", "tick": lambda done, total: None}
     start = time.process_time()
     target.law.score(None, 10, True)  # type: ignore[arg-type]  # how long a run takes
     trials = int(min(MOST, max(LEAST, seconds * 10 / (time.process_time() - start) / 2)))
     bounds = 1 if target.law.family is None else 2
     found = attack.attack(target, trials=trials, confidence=1 - (1 - CONFIDENCE) / bounds, **how)
-    return {
-        "kind": "attack",
-        "mechanism": name,
-        "epsilon": epsilon,
-        "neighbours": "zero-out",
-        "options": options,
-        "noise_factor": 1.0,
-        "findings": [found.to_json()],
-    }
+    return cell.entry(found.to_json())
+
+
+def reach(cell: Cell) -> dict[str, Any]:
+    """The distance of exact sums on the worst of the neighbours; no run is counted."""
+    asked, facts, pairs = cell.settings()
+    with tempfile.TemporaryDirectory() as folder:
+        rehearsal = rehearse(cell.what, asked, facts, Path(folder))
+        plans = rehearsal.plans()
+        laboratory = end_to_end.Laboratory(rehearsal, 0)
+        likely = neighbours.ranked(pairs, lambda pair: laboratory.reach(pair).size)[: end_to_end.FINALISTS]
+        found = [(laboratory.distance(pair) or Distance(0.0), pair) for pair in likely]
+    distance, pair = max(found, key=lambda one: one[0].size)
+    delta = plans[-1].proven.delta
+    proven, _ = proven_together(plans, delta, "zero-out")
+    reached = distance.epsilon(delta) if distance.size else None
+    finding = Finding(
+        "the release itself", pair.name, 0.0, None, delta, CONFIDENCE, 0, 0, 0, 0.0, "present", 0, "numpy",
+        kind="attack", reached=reached,
+    )  # fmt: skip
+    word = attack.verdict(0.0, reached or 0.0, None, proven)
+    counted = cells().get((cell.label, cell.epsilon), {})
+    return cell.entry(
+        {
+            **finding.to_json(),
+            "claimed": None,
+            **counted,
+            "proven": proven,
+            "verdict": word,
+            "reached": reached,
+        }
+    )
 
 
 def cells() -> dict[tuple[str, float], dict[str, Any]]:
@@ -115,7 +176,8 @@ def table() -> str:
             if cell := found.get((label, epsilon)):
                 best, proven = max(cell["epsilon"], cell["by_law"] or 0.0), cell["proven"]
                 reached = "-" if cell["reached"] is None else f"{cell['reached'] / proven:.3f}"
-                figures = f"{proven:.3g} | {reached} | {best / proven:.2f} | {cell['trials']}"
+                counted = f"{best / proven:.2f}" if cell["trials"] else "-"
+                figures = f"{proven:.3g} | {reached} | {counted} | {cell['trials'] or '-'}"
                 lines.append(f"| {label} | {epsilon:g} | {figures} |")
     return "\n".join(lines)
 
@@ -128,6 +190,7 @@ def main() -> None:
     parser.add_argument("--only", choices=SOUND_MECHANISMS, help="one mechanism")
     parser.add_argument("--epsilon", type=float, choices=EPSILONS, help="one epsilon")
     parser.add_argument("--again", action="store_true", help="measure what is known once more")
+    parser.add_argument("--exact", action="store_true", help="count no runs: exact sums only")
     parser.add_argument(
         "--seconds", type=float, default=30.0, help="of one core, for the counted runs of a cell"
     )
@@ -147,10 +210,12 @@ def main() -> None:
     for name in [wanted.only] if wanted.only else SOUND_MECHANISMS:
         for epsilon in [wanted.epsilon] if wanted.epsilon else EPSILONS:
             late = time.monotonic() - begun > wanted.stop_after
-            if not late and (wanted.again or (name, epsilon) not in known()):
-                cell = measure(name, epsilon, wanted.seconds)
-                _add(RESULTS, cell)
-                found = cell["findings"][0]
+            there = set[tuple[str, float]]() if wanted.exact else known()
+            if not late and (wanted.again or (name, epsilon) not in there):
+                cell = Cell(name, epsilon)
+                entry = reach(cell) if wanted.exact else measure(cell, wanted.seconds)
+                _add(RESULTS, entry)
+                found = entry["findings"][0]
                 best = max(found["epsilon"], found["by_law"] or 0.0)
                 print(
                     f"{name} {epsilon}: attacked {best:.3f}, reached {found['reached']} of {found['proven']} "

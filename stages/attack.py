@@ -96,29 +96,36 @@ def target_of(
         tick: told how far the search is.
     """
     params, about = attack_data.of(what, params) if facts is None else (params, facts)
-    half = mechanism(params.release.mechanism)
-    first = params.relevance.weighs or half.relevance(params, about) is not None
-    if what == "relevance" and not first:
-        raise ParamsError(f"'{half.NAME}' asks nothing first: there is no relevance release to attack")
-    with_relevance = what == "release" and first
-    outs = tuple(f"data/released/{out}" for out in (["relevance", what] if with_relevance else [what]))
-    folder = Path(tempfile.mkdtemp(prefix="attack-"))
-    rehearsal = Rehearsal(
-        outs, params, about, folder, attack_data.model(about) if what == "evaluation" else None
-    )
+    rehearsal = rehearse(what, params, about, Path(tempfile.mkdtemp(prefix="attack-")))
     plans = rehearsal.plans()
+    half = mechanism(params.release.mechanism)
     hints: list[Any] = getattr(half, "neighbours", lambda facts: [])(about)
     near = params.release.neighbours
     candidates = list(pairs) or list(neighbours.pairs(about, near, hints=hints, seed=seed))
     delta = params.evaluate.delta if what == "evaluation" else params.release.delta
-    proven, family = _proven(plans, delta, near)
+    proven, family = proven_together(plans, delta, near)
     name = "the release itself" if what == "release" else f"the {what} release itself"
     law = end_to_end.law(rehearsal, candidates, seed=seed, name=name, family=family, effort=effort, tick=tick)
     claimed = plans[-1].claimed
     return Target(law, claimed.epsilon if claimed else None, proven, delta)
 
 
-def _proven(plans: Sequence[Plan], delta: float, near: Any) -> tuple[float, Any]:
+def rehearse(what: str, params: Params, facts: Facts, folder: Path) -> Rehearsal:
+    """The stages that make `what`, one after another: a release with the relevance that it builds on.
+
+    Raises:
+        ParamsError: there is no relevance release to run.
+    """
+    half = mechanism(params.release.mechanism)
+    first = params.relevance.weighs or half.relevance(params, facts) is not None
+    if what == "relevance" and not first:
+        raise ParamsError(f"'{half.NAME}' asks nothing first: there is no relevance release to attack")
+    outs = ("relevance", what) if what == "release" and first else (what,)
+    model = attack_data.model(facts) if what == "evaluation" else None
+    return Rehearsal(tuple(f"data/released/{out}" for out in outs), params, facts, folder, model)
+
+
+def proven_together(plans: Sequence[Plan], delta: float, near: Any) -> tuple[float, Any]:
     """What is proven of all outs together, and the family of laws that it belongs to."""
     documents = [plan.proven.event for plan in plans]
     if any(document is None for document in documents):

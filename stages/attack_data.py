@@ -35,7 +35,7 @@ SMALL_SETTINGS: dict[str, tuple[Facts, dict[str, Any]]] = {
     "optimized-noise": (TABLE, {**ONE_EPOCH, "model": "linear"}),
     "ellipsoid-noise": (TABLE, {**ONE_EPOCH, "model": "linear"}),
     "neuron-allocation": (TABLE, {"hidden": 3, "epochs": 1}),
-    "dp-mac": (TABLE, {**ONE_EPOCH, "hidden": [2], "pretraining_epochs": 1, "z_steps": 2}),
+    "dp-mac": (TABLE, {**ONE_EPOCH, "hidden": [2], "pretraining_epochs": 1}),
     # Filters are post-processing of released moments: in closed form they take a hundredth of the time.
     "patch-moments": (PICTURES, {"layers": [1], "learner": "eigenvectors"}),
     "pcdbn": (

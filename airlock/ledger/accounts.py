@@ -95,12 +95,18 @@ class Release:
 
 @dataclass(frozen=True)
 class Account:
-    """One population: its caps and its releases in order; `retired` says why it releases nothing more."""
+    """One population: its caps and its releases in order; `retired` says why it releases nothing more.
+
+    Attributes:
+        first: the release that came first, which may decide the split of a cap; also one that was given back
+            since, if others were charged meanwhile: the split must not change after they were seen.
+    """
 
     population: str
     caps: tuple[Cap, ...] = ()
     releases: tuple[Release, ...] = ()
     retired: str | None = None
+    first: Release | None = None
 
     @property
     def cap(self) -> Cap | None:
@@ -120,6 +126,7 @@ class Book:
     caps: dict[str, tuple[Cap, ...]] = field(default_factory=dict)
     releases: dict[str, Release] = field(default_factory=dict)
     retired: dict[str, str] = field(default_factory=dict)
+    firsts: dict[str, Release] = field(default_factory=dict)
     moved: str | None = None
     problems: list[str] = field(default_factory=list)
 
@@ -141,7 +148,8 @@ class Book:
         return {population: self._account(population, tuple(mine[population])) for population in sorted(mine)}
 
     def _account(self, population: str, releases: tuple[Release, ...]) -> Account:
-        return Account(population, self.caps.get(population, ()), releases, self.retired.get(population))
+        caps, retired = self.caps.get(population, ()), self.retired.get(population)
+        return Account(population, caps, releases, retired, self.firsts.get(population))
 
 
 def read_book(entries: Iterable[Entry]) -> Book:
@@ -194,12 +202,16 @@ def _add(book: Book, entry: Entry) -> str | None:
                 charge=details.get("charge"),
                 started=details.get("started"),
             )
+            if charged:
+                book.firsts.setdefault(entry.population, book.releases[entry.release_id])
         case "start" if known and not known.committed:
             book.releases[entry.release_id] = replace(known, started=True)
         case "lost" if known and not known.committed:
             book.releases[entry.release_id] = replace(known, lost=True)
         case "return" if known and not known.committed and known.started is False:
             del book.releases[entry.release_id]
+            if not book.account(entry.population).charged:
+                book.firsts.pop(entry.population, None)
         case "take-over" if known and not known.committed:
             book.releases[entry.release_id] = replace(known, taken_over=known.taken_over + 1)
         case "commit" if known and not known.committed:

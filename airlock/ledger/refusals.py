@@ -88,6 +88,11 @@ def _way_out(quote: Quote, charged: Sequence[Release]) -> str:
                 "Gaussian mechanism"
             )
         return f"nothing was released yet, so split off slack for it with --slack {box.delta * SLACK:g}"
+    if box and box.pure >= box.epsilon and any(kind(release) != "pure" for release in charged):
+        return (
+            "this cap's split was fixed with the first release, all of it for Laplace noise: choose a "
+            "mechanism with Laplace noise"
+        )
     alike = box and len(charged) == 1 and kind(charged[0]) != "gaussian"
     largest = largest_like(quote) if alike else quote.largest
     if not largest:

@@ -219,8 +219,9 @@ def box_of(account: Account, asked: Sequence[Release] = (), cap: Cap | None = No
         return None
     pure, slack = cap.pure, cap.slack
     if pure is None and slack is None and charged:
-        pure = cap.epsilon if kind(charged[0]) == "pure" else None
-        slack = cap.delta * SLACK if kind(charged[0]) == "mixed" else None
+        first = kind(account.first or charged[0])
+        pure = cap.epsilon if first == "pure" else None
+        slack = cap.delta * SLACK if first == "mixed" else None
     return Box(cap.epsilon, cap.delta, pure or 0.0, slack or 0.0)
 
 

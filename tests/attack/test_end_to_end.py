@@ -24,7 +24,7 @@ from airlock.privacy import accounting, events, noise, sensitivity
 from airlock.records.encoding import unpack
 from bench.attacks import SOUND_MECHANISMS
 from stages import attack_data
-from stages.attack import target_of
+from stages.attack import proven_together, rehearse, target_of
 from stages.attack_runs import Rehearsal
 from stages.release import passes
 from stages.release.interactive import Keyed
@@ -95,13 +95,13 @@ def reached(label: str, relation: str, tmp_path: Path) -> float:
     release |= {"mechanism": name} if what == "release" else {}
     given = Params.model_validate({"release": release, "evaluate": {"epsilon": 1.0}})
     params, facts = attack_data.of(what, given)
-    model = attack_data.model(facts) if what == "evaluation" else None
-    rehearsal = Rehearsal((f"data/released/{what}",), params, facts, tmp_path, model)
-    (plan,) = rehearsal.plans()
+    rehearsal = rehearse(what, params, facts, tmp_path)
+    proven = [plan.proven for plan in rehearsal.plans()]
+    delta, epsilon = proven[-1].delta, proven_together(rehearsal.plans(), proven[-1].delta, relation)[0]
     laboratory = end_to_end.Laboratory(rehearsal, 0)
-    pairs = list(search.pairs(facts, plan.proven.neighbours))[:: 6 if name == "pcdbn" else 3]
+    pairs = list(search.pairs(facts, proven[-1].neighbours))[:: 6 if name == "pcdbn" else 3]
     found = [laboratory.distance(pair) for pair in pairs]
-    return max(one.epsilon(plan.proven.delta) for one in found if one) / plan.proven.epsilon
+    return max(one.epsilon(delta) for one in found if one) / epsilon
 
 
 # Which part of the price the search must at least find: what it finds today, less a little. Under replace-one the

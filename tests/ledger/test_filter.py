@@ -235,6 +235,31 @@ def test_first_release_fixes_the_split_where_the_owner_did_not(
     assert (box["pure"].limit, box["slack"].limit) == (pure, pytest.approx(slack))
 
 
+def test_giving_back_the_release_that_fixed_the_split_does_not_change_it(ledger: Ledger) -> None:
+    """Otherwise the split could be chosen after a result was seen: the smallest box that holds both has a
+    delta of 1.1 times the cap's.
+    """
+    ledger.set_cap("clinic", 3, 1e-5, who="owner", why="test")
+    reserve(ledger, "a", event=steps(0.01, 1.5, 100))
+    ledger.give_back(name("a"), who="owner", why="nothing was seen: the next one decides")
+    reserve(ledger, "b", event=steps(0.01, 1.5, 100))
+    reserve(ledger, "c", event=normal(0.1))
+    ledger.start(name("c"))
+    ledger.commit(name("c"), "0" * 64)
+    before = ledger.spent("clinic").box
+    assert before["slack"].limit == pytest.approx(1e-6)
+    ledger.give_back(name("b"), who="owner", why="it never started")
+    after = ledger.spent("clinic").box
+    assert (after["slack"].limit, after["mu"].limit) == (before["slack"].limit, before["mu"].limit)
+
+
+def test_refusal_beside_laplace_noise_names_the_reason(ledger: Ledger) -> None:
+    ledger.set_cap("clinic", 3, 1e-5, who="owner", why="test")
+    reserve(ledger, "a", event=laplace(0.1))
+    with pytest.raises(BudgetRefused, match="all of it for Laplace noise"):
+        reserve(ledger, "b", event=normal(0.01))
+
+
 def test_population_of_laplace_noise_loses_nothing(ledger: Ledger) -> None:
     ledger.set_cap("clinic", 3, 1e-5, who="owner", why="test")
     for number in range(3):

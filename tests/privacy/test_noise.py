@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -325,3 +326,31 @@ SYMMETRIC = {
 }
 PINNED_GAUSSIAN = [380, 396, 1167, 1953, -937, 801]
 PINNED_LAPLACE = [351, 368, 1414, 2979, -1053, 861]
+
+
+class Dictated:
+    """A stream whose words and further bits a test chooses."""
+
+    def __init__(self, words: list[int], extra: int) -> None:
+        self._words, self._extra, self.position = words, extra, 0
+
+    def words(self, count: int) -> noise.Words:
+        self.position += count
+        return np.array(self._words[:count], np.uint64)
+
+    def extra_bits(self, index: int) -> int:
+        return self._extra
+
+
+def test_the_tail_of_float_noise_does_not_stop_at_53_bits() -> None:
+    """8.65 deviations were the end; where the further bits are the middle of their range nothing changes."""
+    angle = 0
+    (_, first), (_, middle) = (
+        noise.float_gaussian(Dictated([0, angle], extra), 2)[::-1]  # type: ignore[arg-type]
+        for extra in (0, 2**511)
+    )
+    assert first == pytest.approx(math.sqrt(2 * 566 * math.log(2)), rel=1e-12)
+    assert middle == pytest.approx(math.sqrt(2 * 54 * math.log(2)), rel=1e-12)
+    for place in (2**20 - 1, 2**20):
+        found = noise.float_gaussian(Dictated([place << 11, angle], 2**511), 2)[0]  # type: ignore[arg-type]
+        assert found == pytest.approx(math.sqrt(-2 * math.log((place + 0.5) * 2.0**-53)), rel=1e-9)
