@@ -34,6 +34,7 @@ COMMANDS = (
         "export",
         "synthesize",
         "mock",
+        "bounds",
         "report",
     ),
     *("bundle", "verify", "upgrade", "keys", "log", "doctor", "worker"),

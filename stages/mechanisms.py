@@ -267,6 +267,7 @@ MECHANISMS = {
     "coefficients": _own("coefficients"),
     "coefficients-iterated": _own("iterated"),
     "inputs": _own("inputs"),
+    "bounds": _own("bounds"),
     "adlm": _paper("adlm", "adlm"),
     "ilm": _paper("adlm", "ilm", "adlm"),
     "dp-sgd": _paper("dp_sgd", "dp_sgd"),

@@ -33,7 +33,7 @@ SMALL: dict[str, Any] = {
     "patch-moments": {"layers": [2]},
     **dict.fromkeys(("dp-sgd", "ellipsoid-noise", "optimized-noise", "dp-mac"), FEW),
 }
-NEWER = {"inputs"}
+NEWER = {"inputs", "bounds"}
 MODELS = sorted(path.name for path in (BEFORE / "models").iterdir())
 
 

@@ -51,6 +51,10 @@ class TestInputs(Conformance):
     name = "inputs"
 
 
+class TestBounds(Conformance):
+    name = "bounds"
+
+
 class TestInputsInTwoPasses(Conformance):
     name, options = "inputs", {"bins": 3, "label_weight": 2.0}
 

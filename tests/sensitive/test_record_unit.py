@@ -129,6 +129,7 @@ PRICED = {
     "coefficients",
     "coefficients-iterated",
     "inputs",
+    "bounds",
     "neuron-allocation",
     "patch-moments",
     "behaviour",
