@@ -165,11 +165,12 @@ def _can_join(group: Group) -> bool:
 def _make(version: str, parents: tuple[Path, ...], limits: LaunchLimits) -> Group:
     name = f"airlock-{os.getpid()}-{secrets.token_hex(4)}"
     group = Group(version, tuple(folder / name for folder in parents))
+    asked = {"memory": limits["memory"], "processes": limits["processes"]}
     try:
         for folder in group.folders:
             folder.mkdir()
         for file, limit in _FILES[version].items():
-            _write(group, file, limit if limit.isdigit() else str(limits[limit] or ""))  # type: ignore[literal-required]
+            _write(group, file, limit if limit.isdigit() else str(asked[limit] or ""))
     except OSError:
         group.remove()
         raise

@@ -177,3 +177,21 @@ def test_receipts_of_a_vanished_workspace_come_home(finished: Workspace) -> None
     assert done.returncode == 0, done.stdout
     assert "brought home" in done.stderr
     assert {path: path.read_bytes() for path in receipts} == before
+
+
+def test_who_ran_as_root_and_without_a_group_is_said() -> None:
+    from types import SimpleNamespace
+    from typing import Any
+
+    from airlock.commands.audit import _below
+    from airlock.evidence.audit import AuditRow
+
+    def told(user: str, limits: str) -> str:
+        row = AuditRow("train", "open", False, False, "no", 0, [], [], "2026-01-01T00:00Z", user, limits, "k")
+        answer: Any = SimpleNamespace(
+            stages=[row], evidence=SimpleNamespace(policy=SimpleNamespace(owner="k"))
+        )
+        return "\n".join(_below(answer))
+
+    assert "Ran as root" in told("root", "cgroup v2") and "each process" in told("its own", "rlimits")
+    assert "root" not in told("its own", "cgroup v1") and "each process" not in told("its own", "cgroup v1")

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from airlock.errors import BoundaryError
+from airlock.errors import BoundaryError, ParamsError
 from airlock.params import BoundaryParams
 from airlock.run import stage
-from airlock.wall import layers
+from airlock.wall import cgroups, layers
 from tests.conftest import Workspace
 from tests.run.test_stage import STAGE, add_spy
 
@@ -145,6 +148,10 @@ def test_the_names_of_the_machine_stay_outside(finished: Workspace) -> None:
             print("not", name)"""
     done = add_spy(finished, code)
     assert "not mountinfo" in done.stderr
+    enforcement: Any = receipt(finished, "spy")["enforcement"]
+    own = os.getuid() == 0 and layers.choose("advisory", zone="open") == layers.ALL
+    assert enforcement["user"] == ("its own" if own else "the runner")
+    assert enforcement["limits"] == cgroups.offered()[0]
     assert done.returncode == 0 and "checkpoint" in done.stderr
     assert str(finished.home / "airlock") not in done.stderr
 
@@ -179,3 +186,37 @@ def test_compiled_code_without_its_source_is_refused(finished: Workspace) -> Non
     assert done.returncode == 1 and "hidden.pyc' is compiled code" in done.stderr
     (finished.root / "stages/open/hidden.pyc").unlink()
     finished.run("airlock", "run", "train")
+
+
+LINKED = (
+    *("receipts", "receipts/runner.pub", "data", "data/released", "data/released/release", "owner/dvc.yaml"),
+    *(".dvc", ".dvc/config", "dvc.yaml", "params.yaml", "stages", "stages/open", "stages/open/train.py"),
+    "data/schemas/wdbc.yaml",
+)
+
+
+def test_no_path_that_the_runner_reads_may_be_a_link(
+    finished: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each led somewhere else once, or might: all of them at the places that an honest run reads."""
+    from airlock.evidence import receipts
+
+    for name, value in finished.environment.items():
+        monkeypatch.setenv(name, value)
+
+    def start() -> None:
+        receipts.in_workspace(finished.root)
+        with stage.open_desk(stage.request("train", workspace=finished.root)):
+            pass
+
+    start()  # the control: without a link
+    away = finished.home / "away"
+    for path in LINKED:
+        place = finished.root / path
+        shutil.move(place, away)
+        place.symlink_to(away)
+        with pytest.raises((BoundaryError, ParamsError), match="link|plain"):
+            start()
+        place.unlink()
+        shutil.move(away, place)
+    start()
