@@ -90,8 +90,13 @@ class ReleaseParams(Section):
 
 
 class TrainParams(Section):
-    """Data-free training. Nothing here costs budget. `target`: another column than the label, from a release
-    of `inputs`.
+    """Data-free training. Nothing here costs budget.
+
+    Attributes:
+        network: a class of torch modules in stages/open, `stages.open.module:Class`, made by
+            `Class(width, classes)`, in place of `head`.
+        patience: stop after so many epochs without a better likelihood of the release; None trains all epochs.
+        target: another column than the label, from a release of `inputs`.
     """
 
     method: Literal["closed-form", "sgd"] = "closed-form"
@@ -103,6 +108,8 @@ class TrainParams(Section):
     hidden: int = Field(64, ge=1)
     seed: int = Field(0, ge=0)
     device: str = "auto"
+    network: str | None = Field(None, pattern=r"^stages\.open(\.\w+)+:\w+$")
+    patience: int | None = Field(None, ge=1)
     target: str | None = None
 
 

@@ -9,7 +9,8 @@ one that never stopped.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from airlock.models.moments import Moments
 
 STEPS_AN_EPOCH = 4
+Build = Callable[[int, int], Any]
+"""Width and classes to a torch module."""
 CHECKPOINT_EPOCHS = 50
 
 
@@ -40,7 +43,12 @@ class Keeper(Protocol):
 
 
 def descend(
-    params: TrainParams, moments: Moments, ridge: float | None, *, keeper: Keeper | None = None
+    params: TrainParams,
+    moments: Moments,
+    ridge: float | None,
+    *,
+    keeper: Keeper | None = None,
+    build: Build | None = None,
 ) -> tuple[Layers, list[tuple[int, float]]]:
     """Train the head that `params` names; return its layers and its learning curve.
 
@@ -49,21 +57,44 @@ def descend(
         moments: the release.
         ridge: how strongly its covariance is damped (models/moments.py).
         keeper: from which an interrupted run of the same training (`identity`) goes on.
+        build: makes a network of one's own, from the width of rows and the number of classes, in place of a
+            head. It is trained in single precision, on an accelerator in mixed precision and compiled.
     """
     import torch
 
     device = choose_device(params.device, "train.device")
     torch.manual_seed(params.seed)
-    network = _network(params, moments.size, moments.cross.shape[1]).double().to(device)
+    classes = moments.cross.shape[1]
+    network = (
+        build(moments.size, classes).float() if build else _network(params, moments.size, classes).double()
+    )
+    network = network.to(device)
     optimiser = torch.optim.Adam(network.parameters(), lr=params.learning_rate)
     sampler = _Sampler(moments, ridge, device)
     curve = keeper.resume(network, optimiser, params.epochs) if keeper else []
+    # Compiling pays where a step is long, which on a processor it is not.
+    running = torch.compile(network) if build and device != "cpu" else network
     for epoch in range(len(curve), params.epochs):
+        if stale(curve, params.patience):
+            break
         generator = torch.Generator().manual_seed(params.seed * 1_000_003 + epoch)
-        curve.append((epoch + 1, _epoch(network, optimiser, sampler, params.batch, generator)))
+        curve.append((epoch + 1, _epoch(running, optimiser, sampler, params.batch, generator)))
         if keeper and (epoch + 1) % CHECKPOINT_EPOCHS == 0:
             keeper.keep(network, optimiser, curve)
+    if build:
+        from airlock.models.dense import dense_layers
+
+        return dense_layers(network.cpu(), moments.size), curve
     return _layers(network), curve
+
+
+def stale(curve: Sequence[tuple[int, float]], patience: int | None) -> bool:
+    """Whether the likelihood of the release has not become better for `patience` epochs. Every batch is drawn
+    anew, so the loss of an epoch is that of rows which were never trained on.
+    """
+    if patience is None or len(curve) <= patience:
+        return False
+    return min(loss for _, loss in curve[-patience:]) >= min(loss for _, loss in curve[:-patience])
 
 
 def _network(params: TrainParams, size: int, classes: int) -> torch.nn.Sequential:
@@ -112,12 +143,21 @@ def _epoch(network: Any, optimiser: Any, sampler: _Sampler, batch: int, generato
     total = 0.0
     for _ in range(STEPS_AN_EPOCH):
         rows, labels = sampler.draw(batch, generator)
-        loss = torch.nn.functional.cross_entropy(network(rows), labels)
+        kind, single = rows.device.type, next(network.parameters()).dtype == torch.float32
+        mixed = single and kind != "cpu" and torch.amp.is_autocast_available(kind)
+        with torch.autocast(kind, torch.bfloat16) if mixed else nullcontext():
+            scores = network(rows.float() if single else rows)
+        loss = torch.nn.functional.cross_entropy(scores.to(rows.dtype), labels)
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-        total += float(loss.detach())
+        total += value_of(loss)
     return total / STEPS_AN_EPOCH
+
+
+def value_of(loss: Any) -> float:
+    """Of a loss, wherever it is."""
+    return float(loss.detach())
 
 
 def _layers(network: Any) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:

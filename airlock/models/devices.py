@@ -1,4 +1,4 @@
-"""Where tensors are: the processor, or a GPU if there is one."""
+"""Where tensors are: the processor, or an accelerator if there is one, whatever its make."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from airlock.errors import ParamsError
 
 
 def choose_device(wanted: str, name: str) -> str:
-    """`auto` is the GPU if there is one.
+    """`auto` is the accelerator if there is one.
 
     Args:
-        wanted: auto, cpu, cuda or cuda:NUMBER.
+        wanted: auto, cpu, or an accelerator as torch calls it (cuda, mps, xpu, ...), perhaps with a number.
         name: of the parameter, for the message.
 
     Raises:
@@ -17,8 +17,9 @@ def choose_device(wanted: str, name: str) -> str:
     """
     import torch
 
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if wanted == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if wanted.split(":")[0] not in ("cpu", "cuda") or (wanted != "cpu" and not torch.cuda.is_available()):
+        return "cpu" if found is None else found.type
+    if wanted != "cpu" and (found is None or wanted.split(":")[0] != found.type):
         raise ParamsError(f"params.yaml: {name} '{wanted}' is not on this machine: use auto or cpu")
     return wanted

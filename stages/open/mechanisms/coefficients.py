@@ -5,6 +5,7 @@ Everything here is post-processing: no record, no budget, no limit on epochs.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from airlock.errors import ParamsError
 from airlock.inside.manifest import Manifest
+from airlock.models.descent import STEPS_AN_EPOCH, Build
 from airlock.models.features.projection import steps_of
 from airlock.models.features.rows import LIMIT
 from airlock.models.model import Layers, Model
@@ -29,9 +31,12 @@ def train(
     """Train from the release's moments: in closed form, or by gradient descent on samples of the
     class-conditional model.
     """
+    start = time.perf_counter()
     layers, curve, ridge = head(params, release, tensors, checkpoint=checkpoint)
-    epochs = 0 if params.method == "closed-form" else curve[-1][0]
-    return trained_of(release, tensors, layers, curve, {"ridge": ridge}, epochs=epochs)
+    drawn = len(curve) * STEPS_AN_EPOCH * params.batch
+    speed = {"rows_per_second": round(drawn / (time.perf_counter() - start))} if params.network else {}
+    epochs = 0 if params.method == "closed-form" and params.network is None else curve[-1][0]
+    return trained_of(release, tensors, layers, curve, {"ridge": ridge, **speed}, epochs=epochs)
 
 
 def head(
@@ -42,7 +47,7 @@ def head(
     """
     moments = moments_of(tensors, release.details, release.details["data"]["n"])
     ridge = choose_damping(moments, params.ridge)
-    if params.method == "closed-form":
+    if params.method == "closed-form" and params.network is None:
         if params.head != "linear":
             raise ParamsError("params.yaml: train.head mlp has no closed form: set train.method to sgd")
         weights = closed_form(moments, ridge)
@@ -52,8 +57,32 @@ def head(
     from airlock.models.descent import descend, identity
 
     return *descend(
-        params, moments, ridge, keeper=TrainingState(checkpoint, identity(params, moments, ridge))
+        params,
+        moments,
+        ridge,
+        build=network_named(params.network),
+        keeper=TrainingState(checkpoint, identity(params, moments, ridge)),
     ), ridge
+
+
+def network_named(name: str | None) -> Build | None:
+    """The class of stages/open that params.yaml names.
+
+    Raises:
+        ParamsError: there is none.
+    """
+    import importlib
+
+    if name is None:
+        return None
+    module, _, last = name.partition(":")
+    try:
+        found: Build = getattr(importlib.import_module(module), last)
+    except (ImportError, AttributeError):
+        raise ParamsError(
+            f"params.yaml: train.network '{name}' is not there: write the class in stages/open"
+        ) from None
+    return found
 
 
 def trained_of(
