@@ -48,7 +48,10 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     )
     (workspace / "data/schemas/clinic.yaml").write_text(private)
     params = (workspace / "params.yaml").read_text()
-    (workspace / "params.yaml").write_text(params.replace("dataset: wdbc", "dataset: clinic"))
+    asked = params.replace("dataset: wdbc", "dataset: clinic").replace(
+        "mechanism: auto", "mechanism: coefficients"
+    )
+    (workspace / "params.yaml").write_text(asked)
     monkeypatch.chdir(workspace)
     monkeypatch.setenv("AIRLOCK_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "200")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airlock.models.features.choice import choose, clip_for, settle
-from airlock.params import Params
+from airlock.params import Params, load_params
 from airlock.privacy.plan import Facts
 
 TABLE = Facts("t", False, "tabular", 8000, 0, (16,), ("a", "b"), "s", "f", layout="nx16")
@@ -67,6 +68,11 @@ def test_what_is_named_stays() -> None:
 def test_facts_of_before_mean_what_they_meant(mechanism: str) -> None:
     assert choose(asked(mechanism=mechanism).release, replace(TABLE, layout=None)).features == "tabular-2"
     assert choose(asked(mechanism="coefficients").release, TABLE).features == "tabular-2"
+
+
+def test_the_shipped_parameters_say_auto() -> None:
+    shipped = load_params(Path(__file__).parents[3] / "params.yaml").release
+    assert (shipped.mechanism, shipped.features, shipped.passes) == ("auto", "auto", "auto")
 
 
 def test_auto_is_rounds_for_tables_and_the_closed_form_for_images() -> None:

@@ -22,6 +22,7 @@ from airlock.privacy import accounting, events, sensitivity
 from airlock.privacy.noise import add_noise
 from airlock.privacy.sums import label_rows
 from stages.mechanisms import Whole
+from stages.release import perturb, relevance
 from stages.release.mechanisms import coefficients, iterated
 from stages.release.noisy_sums import price
 from stages.release.passes import Chunk, Records, Wanted, cross_of, gram_of, sum_of
@@ -314,6 +315,19 @@ def test_another_record_means_other_noise(tmp_path: Path) -> None:
     x[0] = 1 - x[0]
     other = coefficients.make(params, known, seal(tmp_path, x, y), key=NOISE, release_id="id")[0]
     assert distance(one["gram"].astype(object), other["gram"].astype(object)) > 5 * LIMIT**2
+
+
+def test_the_stages_price_auto_as_what_it_means() -> None:
+    known = facts(table(50, 4, 3)[0], 3, layout="n.g3.c2")
+    passes = []
+    for stage in (relevance, perturb):
+        auto, named = (
+            stage.plans(Params.model_validate({"release": {"mechanism": name}}), known)
+            for name in ("auto", "coefficients-iterated")
+        )
+        assert auto == named
+        passes.append(next(iter(auto.values())).passes)
+    assert passes == [2, 11]
 
 
 def test_a_table_with_a_layout_is_released_through_the_hybrid_map(tmp_path: Path) -> None:
