@@ -246,8 +246,8 @@ def _refuse_elsewhere(project: Project, table: Table, schema: Schema, *, distinc
         for name in sorted(filter(None, found)):
             raise InputError(
                 f"these records belong to population '{name}' of the project '{other.id}' already: a second "
-                f"workspace would be a second budget; work there, or give this one its keys and ledger "
-                f"(airlock new --id {other.id})"
+                "workspace would be a second budget; work there, give this one its keys and ledger (airlock new "
+                f"--id {other.id}), or say --distinct if they are other people's and only look alike"
             )
 
 

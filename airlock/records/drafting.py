@@ -32,6 +32,7 @@ from airlock.records.tables import Table
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 MARK = "#: "  # comments that a confirmed schema loses
 BUCKETS = 64
+FEW_LEVELS = 20  # so few different texts are categories, whatever they look like
 RARE_CLASS = (
     5  # a class with fewer records is told: it may be a person's, and nothing can be learned about it
 )
@@ -104,12 +105,16 @@ def draft(
     if table.format == "csv" and wishes.header is None:
         _refuse_numbers_for_names(table)
     _check_wishes(table.columns, wishes)
+    if len(table.columns) == 1:
+        raise InputError(
+            "no column is left to learn from: only one was found, and columns are separated by , ; tab or |"
+        )
     profiles = profiles_of(table, progress)
     if table.format == "csv" and wishes.header is None:
         _refuse_values_for_names(table, profiles)
     decimal, notes = _decimal(profiles, wishes)
     target, why = _find_label(profiles, wishes.label)
-    notes = [f"label: {target.name} ({why})", *notes]
+    notes = [f"label: {target.name} ({why})", *notes, *_nearly_alike(target)]
     rest = [profile for profile in profiles.values() if profile is not target]
     image = _image(rest, wishes, notes)
     used = _names_of(image) if image else set()
@@ -136,11 +141,15 @@ def _refuse_numbers_for_names(table: Table) -> None:
         raise InputError(
             NO_HEADER.format(name=table.path.name, place=number, why="is named by a number or a date")
         )
-    if empty and empty != [1]:  # an empty name in the first place is the index that pandas writes
+    # An empty name in the first place is the index that pandas writes; in the last, a separator at the line's end.
+    if empty and empty not in ([1], [len(table.columns)]):
         raise InputError(NO_HEADER.format(name=table.path.name, place=empty[-1], why="has an empty name"))
 
 
 def _refuse_values_for_names(table: Table, profiles: Mapping[str, Profile]) -> None:
+    last = profiles[table.columns[-1]]
+    if not last.name.strip() and last.missing < last.rows:
+        raise InputError(NO_HEADER.format(name=table.path.name, place=last.place, why="has an empty name"))
     found = next((profile.place for profile in profiles.values() if profile.named_like_value), None)
     if found:
         why = "has its name among its values"
@@ -163,7 +172,7 @@ def _decimal(profiles: Mapping[str, Profile], wishes: Wishes) -> tuple[str, list
     commas = [
         profile.name
         for profile in profiles.values()
-        if profile.needs_comma and profile.commas and not profile.numeric
+        if profile.needs_comma and profile.commas and not profile.numeric and not profile.grouped
     ]
     points = [profile.name for profile in profiles.values() if profile.needs_point and profile.numeric]
     if not commas:
@@ -187,6 +196,8 @@ def _find_label(profiles: Mapping[str, Profile], asked: str | None) -> tuple[Pro
     profile = profiles[found]
     if asked is None and known is None and not (profile.values and (profile.whole or not profile.numeric)):
         raise InputError("which column is the label? Say it with --label COLUMN")
+    if not profile.simple:
+        raise InputError(f"label '{found}' holds neither numbers nor text: name another column with --label")
     if profile.values is None:
         problem = "numbers with more than" if profile.numeric else "more than"
         raise InputError(
@@ -227,21 +238,59 @@ def _guess(profile: Profile, numeric: bool) -> Choice:
         return Choice(profile, "ignored", "counts the rows (--number takes it in)")
     if profile.typed_date or (profile.forms and not (numeric and profile.forms != ["%Y%m%d"])):
         return _as_date(profile)
+    if profile.simple and (profile.padded or profile.vast) and (profile.numeric or profile.vast):
+        return _as_code(profile)
+    if (
+        profile.seen is not None
+        and len(profile.seen) == 1
+        and not profile.missing
+        and profile.rows > RARE_CLASS
+    ):
+        return Choice(profile, "ignored", "the same in every record (--number or --category takes it in)")
     if numeric and profile.simple:
         few = profile.whole and profile.seen is not None and len(profile.seen) <= 10
         return Choice(profile, "number", "whole numbers, few of them: a code? (--category)" if few else "")
+    if profile.simple and (profile.seen is None or len(profile.seen) > FEW_LEVELS):
+        if profile.needs_comma and profile.grouped:
+            return Choice(profile, "ignored", "12,345: thousands, or --decimal ,? Write plain numbers")
+        if profile.dated:
+            return Choice(
+                profile, "ignored", "dates in several forms, or in none that is known: write them alike"
+            )
+        if profile.disguised:
+            return Choice(
+                profile, "ignored", "numbers with a sign or a unit (%, <, kg, 1.234,5): write plain numbers"
+            )
     if profile.simple:
         return _as_category(profile, "")
     return Choice(profile, "ignored", "a type that holds neither numbers nor text")
 
 
+def _as_code(profile: Profile) -> Choice:
+    why = "leading zeros" if profile.padded else "whole numbers beyond 2^53, which no float tells apart"
+    if profile.alone:
+        return Choice(profile, "ignored", f"{why}, and nearly every record has its own: an identifier")
+    return _as_category(profile, f"{why}: a code, not a number")
+
+
+def _nearly_alike(target: Profile) -> list[str]:
+    """A word about classes that somebody has written in two ways."""
+    found: dict[str, list[str]] = {}
+    for value in target.values or ():
+        found.setdefault(" ".join(value.casefold().split()), []).append(value)
+    alike = [" and ".join(map(repr, values)) for values in found.values() if len(values) > 1]
+    return (
+        [f"classes that differ in case or blanks only: {'; '.join(alike)}: write them alike"] if alike else []
+    )
+
+
 def _as_category(profile: Profile, why: str) -> Choice:
+    if profile.alone and not why and profile.rows > FEW_LEVELS:
+        return Choice(profile, "ignored", "nearly every record has its own text (--category hashes it)")
     if profile.values:
         return Choice(profile, "category", why)
     if not profile.simple or profile.typed_date:
         raise InputError(f"column '{profile.name}' holds no text: leave it out of --category")
-    if profile.alone and not why:
-        return Choice(profile, "ignored", "nearly every record has its own text (--category hashes it)")
     return Choice(
         profile,
         "hashed",

@@ -27,6 +27,12 @@ MOST_COUNTED = 20_000  # different values that are counted at all
 FORMS: tuple[str | None, ...] = (None, "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%Y%m%d")
 NAN = ("nan", "NaN", "NAN", "-nan")
 DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
+GROUPED = r"^[+-]?\d{1,3}(,\d{3})*(\.\d+)?$"
+PADDED = r"^0\d+$"
+LONG = r"^[+-]?\d{16,}$"
+EXACT = 2**53  # whole numbers beyond it are no longer told apart as floats
+DISGUISED = r"^[<>≤≥~=±$€£¥ ]*[+-]?\d[\d.,' ]*[^\d]{0,12}$"
+DATED = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?$"
 DECIMAL_POINT = r"^[+-]?\d*\.\d+([eE][+-]?\d+)?$"
 RowProgress = Callable[[int], None]
 
@@ -44,6 +50,11 @@ class Profile:
     whole: bool = True
     needs_comma: bool = False
     needs_point: bool = False
+    grouped: bool = True
+    padded: bool = False
+    vast: bool = False
+    disguised: bool = True
+    dated: bool = True
     nan: bool = False
     named_like_value: bool = False
     counting: bool = True
@@ -80,6 +91,7 @@ class Profile:
         except SchemaError:
             self.numeric = self.commas = self.counting = self.simple = False
             self.counts = self.seen = None
+            self.forms = []
         return self.simple
 
     def _look_at_texts(self, texts: Any, written: bool, first: int) -> None:
@@ -90,11 +102,17 @@ class Profile:
             if self.commas or self.numeric:
                 self.needs_comma |= _any(values, DECIMAL_COMMA)
                 self.needs_point |= _any(values, DECIMAL_POINT)
+                self.grouped = self.grouped and _all(values, GROUPED)
+                self.padded |= _any(values, PADDED)
+            self.disguised = self.disguised and _all(values, DISGUISED)
+            self.dated = self.dated and _all(values, DATED)
             if self.forms and not re.search(r"\d[-/.]\d|^\d{8}$", values[0].as_py()):
                 self.forms = []  # most columns: seven attempts less
             self.forms = [form for form in self.forms if as_dates(values, form).null_count == 0]
         else:
             self.forms = []
+            self.disguised = self.dated = False
+        self.vast = self.vast or (self.numeric and _is_vast(values))
         self.numeric = self.numeric and _is_numeric(values)
         self.commas = self.commas and written and _is_numeric(with_points(values))
         self.whole = self.whole and self.numeric and _is_whole(values)
@@ -171,6 +189,15 @@ def _is_date(kind: Any) -> bool:
 
 def _any(texts: Any, pattern: str) -> bool:
     return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
+
+
+def _all(texts: Any, pattern: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(texts, pattern)).as_py())
+
+
+def _is_vast(texts: Any) -> bool:
+    long = texts.filter(pc.match_substring_regex(texts, LONG)).to_pylist()
+    return any(abs(int(text)) > EXACT for text in long)
 
 
 def _is_numeric(texts: Any) -> bool:

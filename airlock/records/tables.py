@@ -50,6 +50,10 @@ OTHER_KINDS = {  # first bytes of what people have instead of a table, and what 
     b"\x89HDF": "{name} is an HDF5 file: write its table as Parquet",
     b"%PDF": "{name} is a PDF: export the table itself as CSV",
 }
+JSON = (
+    '{name} is JSON: write it as Parquet, for example with `python -c "import pyarrow.json as j, pyarrow.parquet '
+    "as p; p.write_table(j.read_json('{name}'), 'table.parquet')\"` if it has one record a line"
+)
 STRADDLES = "a line longer than {size} MB, or a quote that is never closed: check the quotes of {name}"
 
 
@@ -138,6 +142,10 @@ def _refuse_other_kinds(path: Path, head: bytes) -> None:
     for first, line in OTHER_KINDS.items():
         if head.startswith(first):
             raise InputError(line.format(name=name))
+    if kind in (".json", ".jsonl", ".ndjson") or head.lstrip(b"\xef\xbb\xbf \r\n").startswith(
+        (b'{"', b'[{"')
+    ):
+        raise InputError(JSON.format(name=name))
     if head.startswith(UTF_16):
         return
     if b"\0" in head[: 1 << 16]:
@@ -274,6 +282,17 @@ def _open_csv(table: Table, convert: Any) -> Any:
     )
 
 
+def _miscounted(error: str) -> str:
+    """What is wrong with a line, in the reader's counts and none of its quotes."""
+    counts = re.search(r"Expected (\d+) columns, got (\d+)", error)
+    if not counts:
+        return "a line with too many or too few fields, or not in UTF-8"
+    return (
+        f"{counts[2]} fields where the first line has {counts[1]}: is there a line above the header, a separator at "
+        "the end, or a separator inside a value without quotes?"
+    )
+
+
 @contextmanager
 def _plain_errors(path: Path, kind: Format, *, header: bool = True) -> Iterator[None]:
     """Replace the reader's errors, which quote the line they are about."""
@@ -282,9 +301,7 @@ def _plain_errors(path: Path, kind: Format, *, header: bool = True) -> Iterator[
     except (pa.ArrowException, OSError, EOFError, UnicodeError) as error:
         found = re.search(r"Row #(\d+)", str(error))
         if kind == "csv" and found:
-            raise RecordError(
-                "a line with too many or too few fields, or not in UTF-8", row=int(found[1]) - header
-            ) from None
+            raise RecordError(_miscounted(str(error)), row=int(found[1]) - header) from None
         if kind == "csv" and "straddl" in str(error):
             raise InputError(STRADDLES.format(size=BLOCK >> 20, name=path.name)) from None
         if kind == "csv" and "UTF8" in str(error):
