@@ -95,7 +95,12 @@ def project(workspace: Path) -> Project:
             "outside of it, keys must never be versioned"
         )
     folder = home / identity
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{folder} cannot be made ({(error.strerror or 'error').lower()}): set AIRLOCK_HOME to a folder of your own"
+        ) from None
     check_private(folder)
     return Project(identity, folder)
 

@@ -77,9 +77,14 @@ def note(followed: Mapping[str, bytes]) -> bytes:
 
 def commit(root: Path, subject: str) -> None:
     """Commit everything, under the user's own name where git knows it."""
-    known = git(root, "config", "user.email", fails=True).strip() or os.environ.get("GIT_AUTHOR_EMAIL")
     git(root, "add", "-A")
-    git(root, *(() if known else AUTHOR), "commit", "-q", "-m", subject)
+    git(root, *author(root), "commit", "-q", "-m", subject)
+
+
+def author(root: Path) -> tuple[str, ...]:
+    """What git must be told where it does not know the user's name."""
+    known = git(root, "config", "user.email", fails=True).strip() or os.environ.get("GIT_AUTHOR_EMAIL")
+    return () if known else AUTHOR
 
 
 def git(root: Path, *arguments: str, fails: bool = False) -> str:

@@ -1,0 +1,34 @@
+"""`airlock take`: what an owner handed over, checked and trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+
+def command(
+    place: str = typer.Argument(help="The folder or address at which it was handed over."),
+    folder: Path | None = typer.Argument(
+        None, help="A new folder, or one that was taken before; the project's name by default."
+    ),
+    owner: str | None = typer.Option(
+        None, "--owner", metavar="KEY", help="The owner's public key, as `airlock hand-over` printed it."
+    ),
+    train: bool = typer.Option(True, "--train/--no-train", help="Run `dvc repro` at the end."),
+) -> None:
+    """Bring what was handed over, check every signature, and train on the releases: no key, no record, no budget.
+
+    Example: airlock take https://example.org/clinic
+    """
+    from airlock.workspaces.handover import dvc
+    from airlock.workspaces.taking import take
+
+    taken = take(place, folder, owner)
+    typer.echo(f"{taken.folder}: commit {taken.note.commit[:12]}, every signature of the owner's key holds")
+    if owner is None:
+        typer.echo(f"  the owner's key is {taken.note.key}: compare it with what the owner tells you")
+    if train:
+        dvc(taken.folder, "repro", quiet=False)
+    typer.echo(f"Next: cd {taken.folder}, change `train` in params.yaml, `dvc repro`: it costs nothing")
+    typer.echo(f"  to have your results believed, ask the owner to run: airlock keys admit {taken.key}")
