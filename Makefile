@@ -12,12 +12,11 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 help:  ## show what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
 
-.venv/.ready: pyproject.toml constraints.txt
+.venv/.ready: pyproject.toml constraints.txt .ci/setup.py
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Airlock needs Python 3.11: make PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
-	@echo "Setting up .venv (about three minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bundles,cluster,dev,onnx,pages,schedule]'
+	@echo "Setting up .venv (a few minutes the first time; TORCH_INDEX=URL takes torch from another index)"
+	@TORCH_INDEX="$(TORCH_INDEX)" $(BIN)/python .ci/setup.py $(CURDIR)/$(BIN)/python
 	@touch .venv/.ready
 
 setup: .venv/.ready  ## make the virtual environment

@@ -19,6 +19,7 @@ from airlock.wall import secrecy
 
 COMMANDS = (
     *(
+        "demo",
         "new",
         "init",
         "add",
@@ -37,7 +38,7 @@ COMMANDS = (
         "bounds",
         "report",
     ),
-    *("bundle", "verify", "upgrade", "keys", "log", "doctor", "worker"),
+    *("bundle", "verify", "hand-over", "take", "upgrade", "keys", "log", "doctor", "worker"),
 )
 
 # What a plain installation leaves out, and the extra that brings it.
@@ -69,7 +70,7 @@ def options(debug: bool = typer.Option(False, "--debug", help="Show the tracebac
 
 def _register() -> None:
     for name in COMMANDS:
-        module = importlib.import_module(f"airlock.commands.{name}")
+        module = importlib.import_module(f"airlock.commands.{name.replace('-', '_')}")
         if hasattr(module, "app"):
             app.add_typer(module.app, name=name)
         else:

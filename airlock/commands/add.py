@@ -77,8 +77,7 @@ def command(
         typer.echo(f"  the cap of '{name}' is epsilon {cap.epsilon:g} at delta {cap.delta:g}")
     if done.has_cap and not holdout:
         typer.echo(
-            f"Next: set `dataset: {name}` in params.yaml, see the "
-            "price with `airlock budget plan`, then `dvc repro`"
+            f"Next: `airlock data use {name}`, see the price with `airlock budget plan`, then `dvc repro`"
         )
     if not done.has_cap:
         typer.echo(

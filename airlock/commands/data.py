@@ -80,3 +80,44 @@ def fetch(name: str = typer.Argument(help="Name of a data set; `airlock data lis
         typer.echo(
             f"{name}: {counts} from {done.source}, checked and added. Next: dvc exp run -S dataset={name}"
         )
+
+
+@app.command()
+def use(
+    name: str = typer.Argument(help="Name of a data set that was added or fetched here."),
+    private_holdout: bool | None = typer.Option(
+        None,
+        "--private-holdout/--no-holdout",
+        help="Keep a part of the records from training, for `airlock evaluate`; by default as params.yaml says.",
+    ),
+) -> None:
+    """Set `dataset` in params.yaml, once it is clear that its records and its schema are here.
+
+    Example: airlock data use clinic && dvc repro
+    """
+    from airlock.errors import InputError
+    from airlock.params import load_params
+    from airlock.records import handles
+    from airlock.workspaces.steps import set_params
+
+    root = Path.cwd()
+    before = load_params(root / "params.yaml")
+    here = sorted(
+        folder.name for folder in (root / handles.FOLDER).glob("*/") if handles.of(root, folder.name)
+    )
+    if name not in here:
+        raise InputError(
+            f"no data set '{name}' was added here ({', '.join(here) or 'none was'}): run `airlock add FILE --name "
+            f"{name}`, or `airlock data fetch {name}` for a public one"
+        )
+    settings: dict[str, object] = {"dataset": name}
+    if private_holdout is not None:
+        settings["evaluate.holdout"] = "private" if private_holdout else "none"
+    set_params(root, settings)
+    after = load_params(root / "params.yaml")
+    typer.echo(f"dataset: {name}; evaluate.holdout: {after.evaluate.holdout}")
+    if after.evaluate.holdout == "private" and before.dataset != name and private_holdout is None:
+        typer.echo(
+            "  a private holdout was set for the data set before, and holds for this one too: --no-holdout"
+        )
+    typer.echo("Next: airlock budget plan, then dvc repro")

@@ -259,3 +259,21 @@ def test_data_list_tells_what_is_here(clinic: Clinic, airlock: Command) -> None:
     assert "already here" in airlock("data", "fetch", "wdbc")
     assert [row["name"] for row in json.loads(airlock("data", "list", "--json")) if row["here"]] == ["wdbc"]
     assert "fashion-mnist" in airlock("data", "list")
+
+
+def test_a_data_set_is_used_only_if_it_is_here(clinic: Clinic, airlock: Command) -> None:
+    text = "# mine\ndataset: wdbc # a word\nevaluate:\n  holdout: none\n"
+    (clinic.root / "params.yaml").write_text(text)
+    with pytest.raises(InputError, match=r"no data set 'nosuch' was added here \(none was\)") as caught:
+        airlock("data", "use", "nosuch")
+    assert "\n" not in str(caught.value) and (clinic.root / "params.yaml").read_text() == text
+    airlock("init", RAW, "--name", "clinic")
+    airlock("init", "--draft", "clinic", "--bounds", "0,120")
+    airlock("init", "--confirm", "clinic")
+    assert "airlock data use clinic" in airlock(
+        "add", RAW, "--name", "clinic", "--epsilon", "1", "--delta", "1e-5"
+    )
+    assert "evaluate.holdout: private" in airlock("data", "use", "clinic", "--private-holdout")
+    assert "dataset: clinic # a word" in (clinic.root / "params.yaml").read_text()
+    with pytest.raises(InputError, match=r"was added here \(clinic\)"):
+        airlock("data", "use", "wdbc")
