@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from airlock.models.model import Model
+
 
 def command(
     model: Path = typer.Argument(..., help="Folder of a trained model, such as data/model."),
@@ -51,15 +53,26 @@ def command(
         sink = io.StringIO()
         writer = csv.writer(sink, lineterminator="\n")
         classes = [f"probability of {label}" for label in loaded.labels] if probabilities else []
-        writer.writerow(["row", loaded.document["schema"]["label"]["column"], *classes])
+        numbers = _expected(loaded, file)
+        more = [*classes, *(["expected"] if numbers else [])]
+        writer.writerow(["row", loaded.document["schema"]["label"]["column"], *more])
         for row, (label, share) in enumerate(zip(labels, shares, strict=True), start=1):
             blank: list[str | float] = [""] * len(classes)
-            writer.writerow([row, label or "", *(share or blank)])
+            value = [f"{numbers[row - 1]:.6g}" if label else ""] if numbers else []
+            writer.writerow([row, label or "", *(share or blank), *value])
         text = sink.getvalue()
     if output:
         output.write_text(text)
     else:
         typer.echo(text, nl=False)
+
+
+def _expected(model: Model, file: Path) -> list[float]:
+    """What a model of a number expects of each record; nothing of a model of classes."""
+    from airlock.models.predict import encoded_batches
+
+    parts = [model.expected(encoded.x) for encoded in encoded_batches(model, file)]
+    return [float(value) for part in parts if part is not None for value in part]
 
 
 def _shares(scores: NDArray[np.float64]) -> list[float]:

@@ -22,6 +22,8 @@ from airlock.models.marginals import Tables
 from airlock.models.model import Model, Scorer, Tensors
 
 Floats = NDArray[np.float64]
+LEAST_SHARE = 1e-3
+"""Of a class, for its logarithm: least squares may say less than nothing."""
 RIDGE = 1.0
 """In units of the noise's radius; docs/inputs.md says on which tables it was chosen."""
 
@@ -59,18 +61,18 @@ class BinnedModel(Model):
     source: Source | None = None
 
     def scorer(self) -> Scorer:
-        """What gives a batch its scores: of a class its share; of a number, how near a bin's middle is to
-        what is expected (least squares alone would hardly ever name a bin in between).
+        """What gives a batch its scores: of a class the logarithm of its share; of a number, how near a bin's
+        middle is to what is expected (least squares alone would hardly ever name a bin in between).
         """
         linear = self._linear()
         if not len(self.values):
-            return linear
+            return lambda records: np.log(np.maximum(linear(records), LEAST_SHARE))
         middles = self.values[: self.bins.columns[-1].values]
-        reach = max(float(np.ptp(middles)), 1e-300)
+        width = max(float(np.ptp(middles)) / max(len(middles) - 1, 1), 1e-300)
 
         def nearness(records: NDArray[Any]) -> Floats:
-            away = (self._clipped(linear(records))[:, None] - middles) / reach
-            found = np.full((len(records), len(self.labels)), -2.0)
+            away = (self._clipped(linear(records))[:, None] - middles) / width
+            found = np.full((len(records), len(self.labels)), -2.0 * float(len(middles) + 1) ** 2)
             found[:, : len(middles)] = -(away**2)
             return found
 

@@ -115,10 +115,36 @@ def test_new_records_are_predicted_without_the_target(tmp_path: Path) -> None:
     schema = retargeted(SCHEMA, "ward", model.labels).model_dump(mode="json")
     save_model(replace(model, document={"schema": schema}), tmp_path / "model")
     pq.write_table(people(1).drop_columns(["ward"]), tmp_path / "new.parquet")
-    found = np.concatenate(
-        [labels for labels, _ in predict(load_model(tmp_path / "model"), tmp_path / "new.parquet")]
+    scores = np.concatenate(
+        [part for part, _ in predict(load_model(tmp_path / "model"), tmp_path / "new.parquet")]
     )
+    found = scores.argmax(axis=1)
     assert np.mean(np.array(model.labels)[found] == people(1)["ward"].to_numpy()) > 0.6
+
+
+def test_scores_are_logarithms_of_shares_that_can_be_believed() -> None:
+    from airlock.models.features.softmax import softmax
+    from airlock.models.measures import calibration_error
+
+    model, encoded = trained(), encode(people(1), SCHEMA)
+    assert calibration_error(softmax(model.logits(encoded.x)), encoded.y) < 0.12
+
+
+def test_the_command_gives_the_expected_number(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from airlock.commands import predict as command
+
+    model = trained("dose")
+    schema = retargeted(SCHEMA, "dose", model.labels).model_dump(mode="json")
+    save_model(replace(model, document={"schema": schema}), tmp_path / "model")
+    pq.write_table(people(1).drop_columns(["dose"]).slice(0, 50), tmp_path / "new.parquet")
+    command.command(
+        tmp_path / "model", tmp_path / "new.parquet", tmp_path / "out.csv", probabilities=False, as_json=False
+    )
+    head, *lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert head == "row,dose,expected" and len(lines) == 50
+    assert all(0 <= float(line.rsplit(",", 1)[1]) <= 10 for line in lines)
 
 
 def test_a_record_alone_is_predicted_as_in_a_batch() -> None:
