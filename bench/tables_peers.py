@@ -13,6 +13,7 @@ import math
 import sys
 import time
 import warnings
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -45,13 +46,13 @@ def part_of(epsilon: float, delta: float, fits: int) -> float:
     return float(brentq(lambda found: delta_of(mu, found) - delta, 1e-9, 500.0))
 
 
-def dp_ebm(given: dict, epsilon: float, delta: float) -> tuple[np.ndarray, dict]:
+def dp_ebm(given: dict[str, Any], epsilon: float, delta: float) -> tuple[np.ndarray, dict[str, Any]]:
     """DPExplainableBoostingClassifier, one against the rest where classes are many; the learning rate by a
     validation fifth, which costs it nothing here.
     """
     x, y, test = given["raw"], given["y"], given["raw_test"]
     classes, cut = int(given["classes"]), len(given["y"]) * 4 // 5
-    how = {"given": given, "epsilon": epsilon, "delta": delta, "classes": classes}
+    how: dict[str, Any] = {"given": given, "epsilon": epsilon, "delta": delta, "classes": classes}
     right = {
         rate: float(np.mean(fit_ebm(x[:cut], y[:cut], x[cut:], rate, **how).argmax(1) == y[cut:]))
         for rate in RATES
@@ -62,7 +63,17 @@ def dp_ebm(given: dict, epsilon: float, delta: float) -> tuple[np.ndarray, dict]
     return scores, {"rate": best, "seconds_fit": time.perf_counter() - start}
 
 
-def fit_ebm(x, y, test, rate, *, given, epsilon, delta, classes):
+def fit_ebm(
+    x: np.ndarray,
+    y: np.ndarray,
+    test: np.ndarray,
+    rate: float,
+    *,
+    given: dict[str, Any],
+    epsilon: float,
+    delta: float,
+    classes: int,
+) -> np.ndarray:
     """Scores of the test records."""
     from interpret.privacy import DPExplainableBoostingClassifier
 
@@ -88,7 +99,7 @@ def fit_ebm(x, y, test, rate, *, given, epsilon, delta, classes):
     return np.c_[1 - scores[:, 1], scores[:, 1]] if classes == 2 else scores
 
 
-def diffprivlib(given: dict, epsilon: float, delta: float) -> tuple[np.ndarray, dict]:
+def diffprivlib(given: dict[str, Any], epsilon: float, delta: float) -> tuple[np.ndarray, dict[str, Any]]:
     """Its logistic regression (pure epsilon) on the encoded columns, centred in their bounds; the norm is the
     largest that bounds and one-hot columns allow.
     """

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -61,9 +62,7 @@ def targets(params: Params, *, seed: int, folder: Path) -> list[Target]:
             Law(
                 f"synthetic records, {name}",
                 pair.name,
-                lambda sampler, runs, present, score=score: np.array(
-                    [score(run(pair.side(present)), record, label) for _ in range(runs)]
-                ),
+                partial(_scores, score, run, pair, record, label),
                 draws=2**12,
                 kind="attack",
             ),
@@ -98,6 +97,19 @@ def _pair(facts: Facts, near: Any) -> tuple[Pair, NDArray[np.float64], int]:
     absent = others.with_record(PLACE, record, -1) if near == "zero-out" else others
     words = "or a null record" if near == "zero-out" else "or its opposite"
     return neighbours.Pair(f"a record among its opposites, {words}", present, absent), record, label
+
+
+def _scores(
+    score: Score,
+    run: _Synthesis,
+    pair: Pair,
+    record: NDArray[np.float64],
+    label: int,
+    sampler: Any,
+    runs: int,
+    present: bool,
+) -> NDArray[np.float64]:
+    return np.array([score(run(pair.side(present)), record, label) for _ in range(runs)])
 
 
 class _Synthesis:

@@ -7,6 +7,7 @@ records inside. They do not say how these records differ from others.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -94,12 +95,12 @@ def _associations(known: Distribution, shares: Shares) -> list[Row]:
         expected = np.outer(shares.ones[first], shares.ones[second])
         square = float(((table - expected) ** 2 / expected).sum()) if shares.strength[first, second] else 0.0
         most = max(min(table.shape) - 1, 1)
-        names = {"column": one.column.name, "other": other.column.name}
-        rows.append(Row("association", value=min(float(np.sqrt(square / most)), 1.0), **names))
+        of_two = partial(Row, column=one.column.name, other=other.column.name)
+        rows.append(of_two("association", value=min(float(np.sqrt(square / most)), 1.0)))
         if one.column.divided and other.column.divided:
             # Linear in the noisy table, so that noise averages out instead of being cut off at zero.
             inner = known.tables.pair(first, second)[: one.values, : other.values] / known.tables.total
-            rows.append(Row("correlation", value=_correlation(inner, middles(one), middles(other)), **names))
+            rows.append(of_two("correlation", value=_correlation(inner, middles(one), middles(other))))
     return rows
 
 

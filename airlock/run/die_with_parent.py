@@ -23,7 +23,7 @@ def leashed(command: Sequence[str]) -> list[str]:
     """`command`, to be started by this process (and by a thread that waits for it) and to end with it.
 
     With -P, as wherever a program is started by its module: without it Python would import from the working
-    folder first, and a file `ctypes.py` of the workspace would be run here.
+    folder first, and a file ctypes of the workspace would be run here.
     """
     return [sys.executable, "-P", "-m", "airlock.run.die_with_parent", str(os.getpid()), *command]
 
