@@ -47,8 +47,9 @@ def draw(shown: str) -> str:
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     home = re.compile(r"/tmp/airlock-demo-\w+/home/workspace-\w+")
     for line in home.sub("~/airlock/clinic", shown.replace("\r\n", "\n")).splitlines():
-        console.print(Text.from_ansi(line), soft_wrap=True)
-    return FONTS.sub("", console.export_svg(title="airlock demo"))
+        console.print(Text.from_ansi(line))
+    drawn = FONTS.sub("", console.export_svg(title="airlock demo", unique_id="demo"))
+    return re.sub(r"\s*<!-- Generated with Rich.*?-->", "", drawn)
 
 
 if __name__ == "__main__":
