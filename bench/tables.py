@@ -19,8 +19,7 @@ mean and standard deviation over noise keys, in per cent. The guarantee is prove
 noise on the integer grid,
 every release charged to a scratch ledger. *Passes* is how often records are read. Seconds are from sealed \
 records to trained model, on
-two cores shared with other work: they compare within a run and promise nothing. *Wanted* is for the \
-feature map that the schema names.
+two cores shared with other work: they compare within a run and promise nothing.
 How the settings were chosen, and which of them had seen evaluated data: docs/mechanism.md, section 5.
 """
 TABLES = """## Tables beside other tools
@@ -32,16 +31,6 @@ fifth, one against the rest with exactly composed shares where classes are many;
 diffprivlib is pure epsilon. The first twelve tables were held out: drawn before any evaluation and not opened until the
 rule was frozen (bench/results/tables/rule.md). Seconds are from a loaded machine, one core.
 """
-TARGETS = {
-    ("mnist", "coefficients"): {0.1: 93.8, 0.5: 96.6, 1.0: 97.1, 3.0: 97.8},
-    ("mnist", "coefficients-iterated"): {0.1: 95.5, 0.5: 97.6, 1.0: 98.0, 3.0: 98.4},
-    ("fashion-mnist", "coefficients"): {0.1: 80.5, 0.5: 85.7, 1.0: 86.6, 3.0: 87.8},
-    ("fashion-mnist", "coefficients-iterated"): {0.1: 83.0, 0.5: 87.2, 1.0: 88.2, 3.0: 89.2},
-    ("wdbc", "coefficients"): {0.5: 93.5, 1.0: 94.5, 3.0: 96.0},
-    ("dermatology", "coefficients"): {0.5: 76.0, 1.0: 88.0, 3.0: 96.0},
-}
-# Targets are for the map that the schema names; other maps' rows are there to compare.
-MAPS = {"mnist": "hog-2", "fashion-mnist": "gabor-1"}
 
 
 def main() -> None:
@@ -176,7 +165,6 @@ def table(rows: list[dict[str, Any]]) -> str:
         "delta",
         "passes",
         "accuracy",
-        "wanted",
         "keys",
         "seconds",
         "memory, MB",
@@ -185,8 +173,6 @@ def table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         if "gram_fraction" in row:
             continue
-        named = row.get("features") == MAPS.get(row["dataset"], row.get("features"))
-        wanted = TARGETS.get((row["dataset"], row["mechanism"]), {}).get(row["epsilon"]) if named else None
         name = row["mechanism"] + (f" ({row['features']})" if row.get("features") else "")
         accuracy = (
             f"{100 * row['accuracy_mean']:.2f} ± {100 * row['accuracy_std']:.2f}"
@@ -200,7 +186,6 @@ def table(rows: list[dict[str, Any]]) -> str:
             _figure(row["delta"]),
             row["passes"] or "",
             accuracy,
-            _figure(wanted),
         ]
         cells += [row.get("keys", ""), f"{row['seconds']:.1f}", f"{row['peak_memory_mb']:.0f}"]
         lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
