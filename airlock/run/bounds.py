@@ -38,7 +38,9 @@ def find(workspace: Path, project: Project, columns: Sequence[str], epsilon: flo
         raise InputError(f"column '{unknown[0]}' is no number of schema '{schema.name}'")
     release = {"mechanism": "bounds", "epsilon": epsilon, "options": {"columns": sorted(set(columns))}}
     with changed(workspace / "params.yaml", {**release, "passes": "auto", "features": "auto"}):
-        done = subprocess.run([sys.executable, "-m", "dvc", "repro", "release"], cwd=workspace, check=False)
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "dvc", "repro", "release"], cwd=workspace, check=False
+        )
         if done.returncode != 0:
             raise RefusedError("`dvc repro release` failed: its last lines above say why")
         made = manifest.load(workspace / RELEASE)

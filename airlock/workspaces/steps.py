@@ -185,7 +185,7 @@ def _reproduce(stage: str, root: Path) -> None:
     import sys
 
     here = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    command = [sys.executable, "-m", "dvc", "repro", stage]
+    command = [sys.executable, "-P", "-m", "dvc", "repro", stage]
     done = subprocess.run(
         command, cwd=root, capture_output=True, text=True, check=False, env={**os.environ, "PATH": here}
     )
