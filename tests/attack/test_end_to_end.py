@@ -71,7 +71,7 @@ def test_the_private_evaluation_is_attacked_too() -> None:
     assert 0.4 * found.target.proven < found.finding.best <= found.target.proven
 
 
-@pytest.mark.parametrize("mode", ["statistics", pytest.param("lrp", marks=pytest.mark.stress)])
+@pytest.mark.parametrize("mode", ["auto", "statistics", pytest.param("lrp", marks=pytest.mark.stress)])
 def test_relevance_and_the_release_that_builds_on_it_are_attacked_together(mode: str) -> None:
     alone = attacked("relevance", relevance=mode, trials=100, every=12)
     together = attacked(relevance=mode, every=12)
