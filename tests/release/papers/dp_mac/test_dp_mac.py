@@ -162,7 +162,9 @@ def test_one_record_moves_a_step_by_at_most_the_priced_sensitivity(order: int) -
 def test_histogram_counts_each_record_once_and_noise_has_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     run, seen = run_of(recipe_of()), []
 
-    def spy(self: interactive.Keyed, step: int, purpose: str, total: torch.Tensor) -> torch.Tensor:
+    def spy(
+        self: interactive.Keyed, step: int, purpose: str, total: torch.Tensor, scale: Any
+    ) -> torch.Tensor:
         seen.append(total.clone())
         return torch.zeros_like(total)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -220,9 +221,11 @@ def test_training_that_stops_reads_no_noise_twice(
     asked, drawn = params(name, epsilon=8.0, **SMALL, **options), []
     plain = interactive.Keyed.gaussian
 
-    def spy(self: interactive.Keyed, step: int, purpose: str, total: torch.Tensor) -> torch.Tensor:
+    def spy(
+        self: interactive.Keyed, step: int, purpose: str, total: torch.Tensor, scale: Any
+    ) -> torch.Tensor:
         drawn.append((step, purpose, total.clone()))
-        return plain(self, step, purpose, total)
+        return plain(self, step, purpose, total, scale)
 
     def stop(done: int, total: int) -> None:
         if done == 35:
