@@ -19,6 +19,8 @@ from airlock.privacy.plan import Facts
 
 ROUNDS = "coefficients-iterated"
 MECHANISMS = {"image": "coefficients", "tabular": ROUNDS}
+SPREAD = 3
+"""Signal for each column inside the map, if codes are to be told apart value by value."""
 LEAST, MOST, FACTOR = 32, 384, 1.7
 """Cosines: FACTOR signal^(2/3), within LEAST and MOST; the noise of the whitening is then the same part of a
 row at every size."""
@@ -56,9 +58,9 @@ def choose(release: ReleaseParams, facts: Facts) -> Choice:
     """What is named stays; what is `auto` follows from kind, size, columns, classes, epsilon and delta."""
     mechanism = _mechanism(release, facts.kind)
     if release.features != "auto":
-        return Choice(mechanism, _complete(release.features, facts), "named in params.yaml")
+        return Choice(mechanism, _complete(release.features, release, facts), "named in params.yaml")
     if facts.features:
-        return Choice(mechanism, _complete(facts.features, facts), "named in the schema")
+        return Choice(mechanism, _complete(facts.features, release, facts), "named in the schema")
     if mechanism != ROUNDS or facts.kind != "tabular" or facts.layout is None:
         return Choice(mechanism, DEFAULTS[facts.kind], f"the map for {facts.kind} data")
     found = signal(release, facts)
@@ -68,7 +70,7 @@ def choose(release: ReleaseParams, facts: Facts) -> Choice:
         f"{width} cosines beside {columns} column{'s' if columns > 1 else ''}, for a signal of {found:,.0f} "
         f"({facts.n:,} records at this epsilon and delta)"
     )
-    return Choice(mechanism, _complete(f"hybrid-{width}-1", facts), reason)
+    return Choice(mechanism, _complete(f"hybrid-{width}-1", release, facts), reason)
 
 
 def signal(release: ReleaseParams, facts: Facts) -> float:
@@ -83,9 +85,15 @@ def clip_for(classes: int) -> float:
     return math.sqrt(0.32 / classes)
 
 
-def _complete(name: str, facts: Facts) -> str:
-    """The name of a hybrid map with the layout of these columns, if it has none."""
+def _complete(name: str, release: ReleaseParams, facts: Facts) -> str:
+    """The name of a hybrid map with the layout of these columns, if it has none.
+
+    Codes are spread over their values where that leaves enough signal for each of them, else they are
+    numbers.
+    """
     matched = hybrid.NAME.fullmatch(name)
     if facts.kind != "tabular" or not matched or matched[2]:
         return name
-    return f"{name}@{facts.layout or f'nx{facts.shape[0]}'}"
+    layout = facts.layout or f"nx{facts.shape[0]}"
+    spread = SPREAD * hybrid.width_of(layout, 0) <= signal(release, facts)
+    return f"{name}@{layout if spread else hybrid.without_grids(layout)}"

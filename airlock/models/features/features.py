@@ -92,6 +92,7 @@ def _hybrid(name: str, shape: tuple[int, ...]) -> FeatureMap | None:
     width, layout = int(matched[1]), matched[2] or f"nx{shape[0]}"
     try:
         fits = sum(run.encoded for run in hybrid.runs_of(layout)) == shape[0]
+        fits &= hybrid.width_of(layout, width) <= hybrid.LARGEST
     except ValueError:
         return None
     transform = partial(hybrid.hybrid, width=width, layout=layout)

@@ -28,8 +28,10 @@ BANDWIDTHS = (0.3, 0.6)
 NARROW, LINEAR = 67, (4.0, 2.0)
 """Weight of the columns themselves, beside up to so many cosines and beside more."""
 BIAS = 0.2
-UNIT = 2.0**10
 """bench/results/tables/rule.md says how these constants were chosen."""
+UNIT, LARGEST = 2.0**10, 2**17
+"""Grid of the blocks' weights; features at most, so that products and squared norms before scaling are exact
+(docs/proofs/exact-sums.md#rows)."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,16 @@ def runs_of(text: str) -> tuple[Run, ...]:
     if len(runs) < len(found) or not all(run.size in sizes[run.kind] and run.count for run in runs):
         raise ValueError(f"'{text}' is not a layout of columns")
     return tuple(runs)
+
+
+def without_grids(text: str) -> str:
+    """The layout of the same columns, with codes as plain numbers."""
+    kinds = [
+        ("n", 0) if run.kind == "g" else (run.kind, run.size)
+        for run in runs_of(text)
+        for _ in range(run.count)
+    ]
+    return layout(kinds)
 
 
 def columns_of(text: str) -> int:

@@ -56,6 +56,16 @@ def test_nothing_but_public_facts_is_looked_at() -> None:
     assert choose(asked().release, TABLE) == choose(asked().release, other)
 
 
+def test_codes_are_told_apart_only_where_signal_is_left_for_each_value() -> None:
+    """30 codes of four values are 120 columns: at least 360 of signal, else they are numbers."""
+    codes = replace(TABLE, shape=(31,), layout="g3x30.c2")
+    few, many = (choose(asked().release, replace(codes, n=n)).features for n in (1000, 1400))
+    assert (few, many) == ("hybrid-71-1@nx30.c2", "hybrid-88-1@g3x30.c2")
+    assert (
+        settle(asked(features="hybrid-9-1"), replace(codes, n=1000)).release.features == "hybrid-9-1@nx30.c2"
+    )
+
+
 def test_what_is_named_stays() -> None:
     assert settle(asked(features="tabular-2"), TABLE).release.features == "tabular-2"
     assert settle(asked(features="hybrid-7-1"), TABLE).release.features == "hybrid-7-1@nx16"

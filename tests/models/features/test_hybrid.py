@@ -88,6 +88,12 @@ def test_the_slow_oracle_says_the_same() -> None:
         assert row.tolist() == [math.trunc(v * scale) for v in values]
 
 
+def test_a_map_with_more_features_than_are_exact_is_refused() -> None:
+    assert feature_map("hybrid-1-1@c65535x2", "tabular", (2 * 65535,)).width == 2 * 65535 + 1
+    with pytest.raises(ParamsError, match="is not a map"):
+        feature_map("hybrid-8-1@c65535x3", "tabular", (3 * 65535,))
+
+
 def test_cosines_approximate_gaussian_kernels_of_two_widths() -> None:
     x = np.random.default_rng(0).uniform(0.3, 0.5, (30, 4))
     waves = feature_map("hybrid-8000-1", "tabular", (4,))(x, np.ones(30, np.uint8))[:, :8000]

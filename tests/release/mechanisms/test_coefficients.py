@@ -336,11 +336,11 @@ def test_a_table_with_a_layout_is_released_through_the_hybrid_map(tmp_path: Path
     params, known = parameters(mechanism="coefficients-iterated"), facts(x, 3, layout="n.g3.c2")
     plan = iterated.plan(params, known)
     assert plan.passes == 13
-    assert plan.parameters["features"] == "hybrid-32-1@n.g3.c2"
+    assert plan.parameters["features"] == "hybrid-32-1@nx2.c2"
     assert plan.parameters["clip"] == math.sqrt(0.32 / 3)
     tensors, details = iterated.make(params, known, seal(tmp_path, x, y), key=NOISE, release_id="id")
     assert sorted({one["pass"] for one in details["sums"].values()}) == list(range(1, 14))
-    assert tensors["head"].shape == (32 + 1 + 4 + 2 + 1, 3)
+    assert tensors["head"].shape == (32 + 2 + 2 + 1, 3)
     named = parameters(mechanism="coefficients-iterated", features="tabular-2", options={"clip": 0.3})
     assert iterated.plan(named, known).parameters["clip"] == 0.3
     assert iterated.plan(named, known).passes == 12
