@@ -107,10 +107,10 @@ def resolve(params: Params, facts: Facts) -> Recipe:
     per_unit = records_per_unit(params, facts)
     mu = _mu(params)
     reads = params.release.passes
-    number = sum(column.divided for column in columns)
+    fine_bins = [len(even_edges(column, binning.FINE)) + 1 for column in columns if column.divided]
     bins = options.bins or _bins(facts.n, len(columns), mu / per_unit)
     if reads == "auto":
-        reads = 2 if number and _edges_pay(facts.n, number, mu / per_unit, options) else 1
+        reads = 2 if fine_bins and _edges_pay(facts.n, fine_bins, mu / per_unit, options) else 1
     if reads not in (1, 2):
         raise ParamsError(f"params.yaml: release.passes {reads} is not offered by '{NAME}': use auto, 1 or 2")
     while True:
@@ -186,10 +186,12 @@ def _bins(n: int, columns: int, mu: float) -> int:
     return max(LEAST_BINS, min(MOST_BINS, math.floor(math.sqrt(n / (RECORDS_PER_BIN * deviation)))))
 
 
-def _edges_pay(n: int, numbers: int, mu: float, options: Options) -> bool:
-    """Whether a fine bin has RECORDS_PER_EDGE deviations of its noise on the mean."""
-    deviation = math.sqrt(numbers / options.histogram_share) / mu
-    return n / binning.FINE >= RECORDS_PER_EDGE * deviation
+def _edges_pay(n: int, fine_bins: list[int], mu: float, options: Options) -> bool:
+    """Whether a fine bin has RECORDS_PER_EDGE deviations of its noise on the mean; a column of few whole
+    numbers has few fine bins.
+    """
+    deviation = math.sqrt(len(fine_bins) / options.histogram_share) / mu
+    return n * len(fine_bins) / sum(fine_bins) >= RECORDS_PER_EDGE * deviation
 
 
 def queries(recipe: Recipe, params: Params) -> list[Query]:

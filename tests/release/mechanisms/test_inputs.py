@@ -260,6 +260,18 @@ def test_bins_grow_with_records_and_budget_and_shrink_with_columns() -> None:
     assert bins(10**8, 120, 8) < inputs.MOST_BINS
 
 
+def test_edges_are_asked_for_where_fine_bins_have_records() -> None:
+    """Columns of few whole numbers have few fine bins, and pay sooner."""
+    ends = {True: 9.0, False: 1.0}
+    for whole, n, passes in ((True, 400, 2), (False, 400, 1), (False, 4000, 2), (True, 30, 1)):
+        columns = [
+            {"name": f"c{k}", "type": "number", "width": 1, "bounds": [0.0, ends[whole]], "whole": whole}
+            for k in range(9)
+        ]
+        known = facts(np.zeros((1, 9)), 2, n=n, columns=columns)
+        assert inputs.resolve(asked(), known).passes == passes, (whole, n)
+
+
 def test_a_user_with_many_records_costs_more_noise() -> None:
     _, _, about = mixed()
     alone = inputs.plan(asked(options={"bins": 4}, passes=1), about)
