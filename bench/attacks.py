@@ -45,6 +45,7 @@ EPSILONS = (0.5, 1.0, 3.0)
 SOUND_MECHANISMS: dict[str, tuple[str, dict[str, Any]]] = {
     "coefficients": ("coefficients", {}),
     "coefficients-iterated": ("coefficients-iterated", {}),
+    "inputs": ("inputs", {}),
     "relevance": ("relevance", {}),
     "evaluation": ("evaluation", {}),
     "neuron-allocation": ("neuron-allocation", {}),

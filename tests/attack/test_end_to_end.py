@@ -121,6 +121,34 @@ def test_no_release_moves_its_sums_further_than_it_is_priced(
     assert found >= (AT_LEAST.get(label, 0.99) if relation == "zero-out" else 0.15)
 
 
+@pytest.mark.parametrize("label", SOUND_MECHANISMS)
+def test_no_stream_of_noise_serves_twice(label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every draw of a release has a stream of its own, and another data set has other ones, but for who is
+    sampled, which depends on no record.
+    """
+    name, options = SOUND_MECHANISMS[label]
+    what = name if name in attack.STAGES else "release"
+    release = {"options": options, **({"mechanism": name} if what == "release" else {})}
+    params, facts = attack_data.of(what, Params.model_validate({"release": release}))
+    monkeypatch.setattr(filters, "diverge_freely", functools.partial(filters.diverge_freely, steps=2))
+    right, labels = noise.Stream.__init__, list[Any]()
+
+    def noted(self: noise.Stream, key: bytes, **about: Any) -> None:
+        labels.append(tuple(sorted(about.items())))
+        right(self, key, **about)
+
+    monkeypatch.setattr(noise.Stream, "__init__", noted)
+    rehearsal = rehearse(what, params, facts, tmp_path)
+    pair = list(search.pairs(facts, "zero-out"))[6]
+    assert rehearsal(pair.present, bytes(32)) is not None
+    one = list(labels)
+    labels.clear()
+    assert rehearsal(pair.absent, bytes(32)) is not None
+    assert one and len(set(one)) == len(one) and len(set(labels)) == len(labels)
+    moved = {about for about in set(one) & set(labels) if dict(about)["statistic"] != bytes(32)}
+    assert len(moved) < len(one), "some sum moved, and its noise with it"
+
+
 def test_a_sample_is_hidden_from_the_likelihood_ratio(tmp_path: Path) -> None:
     """Whoever knows who was sampled knows more than is released: no ratio is formed."""
     params, facts = attack_data.of(
