@@ -216,11 +216,11 @@ def settle(
     back: bool = typer.Option(
         False, "--give-back", help="Undo it; only where the ledger proves that its stage never started."
     ),
-    why: str = typer.Option(..., "--why", help="The reason, kept in the ledger."),
+    why: str = typer.Option("", "--why", help="The reason, kept in the ledger; not needed to make it."),
     who: str = typer.Option(None, "--who", help="Who decided; your login name by default."),
 ) -> None:
-    """Settle a reservation that no run takes over. To make that very release, run `dvc repro` with its
-    parameters instead.
+    """Settle a reservation that no run takes over: make that very release, whatever params.yaml says by now, or
+    book it as lost, or give it back.
 
     Example: airlock budget settle 3f2a9c01 --lost --why "cancelled study"
     """
@@ -228,13 +228,19 @@ def settle(
 
     from airlock.errors import InputError
     from airlock.owner.home import project
-    from airlock.run import budget
+    from airlock.run import budget, settlement
 
-    if lost == back:
-        raise InputError(
-            "say --lost or --give-back; to make the release itself run `dvc repro`, which takes it over"
-        )
+    if lost and back:
+        raise InputError("say --lost or --give-back, not both; without either the release is made")
+    if (lost or back) and not why.strip():
+        raise InputError("to settle a reservation without making it say why: --why TEXT")
     ledger, release_id = budget.reservation(project(Path.cwd()), Path.cwd(), release)
+    if not (lost or back):
+        settlement.make(project(Path.cwd()), Path.cwd(), release_id)
+        typer.echo(
+            f"release {release_id[:12]}: made and committed; with its parameters `dvc repro` replays it"
+        )
+        return
     if lost:
         ledger.give_up(release_id, who=who or getpass.getuser(), why=why)
     else:
@@ -339,9 +345,7 @@ def _show_account(console: Any, spent: Spent) -> None:
         words = f"{release.release_id[:12]} ({release.mechanism}, {release.at})"
         console.print(f"    [yellow]reserved, not committed: crashed or running[/yellow] {words}")
     if spent.reserved:
-        console.print(
-            "    run it again with its parameters, or settle it: airlock budget settle ID --lost --why TEXT"
-        )
+        console.print("    make it, or book it as lost: airlock budget settle ID [--lost --why TEXT]")
 
 
 def _bar(spent: float, cap: float, width: int = 30) -> str:

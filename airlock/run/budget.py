@@ -183,13 +183,17 @@ def price(
 
 def check(project: Project, workspace: Path, params: Params, stage: zones.Stage) -> None:
     """Refuse a release stage of the pipeline unless all that the pipeline would release fits: half of it is
-    worth nothing.
+    worth nothing. A stage that charges nothing more always runs.
 
     Raises:
         BudgetRefused: with the ledger's own words; nothing was reserved.
     """
-    if stage.name != EVALUATION and (objection := price(project, workspace, params)[0].objection):
-        raise BudgetRefused(objection)
+    if stage.name == EVALUATION:
+        return
+    (point,) = price(project, workspace, params)
+    charges = any(price.status == "new" for price in point.prices if price.out in stage.outs)
+    if point.objection and charges:
+        raise BudgetRefused(point.objection)
 
 
 def _release_stages(graph: zones.Graph, params: Params) -> tuple[str, ...]:

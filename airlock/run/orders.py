@@ -16,8 +16,9 @@ from airlock.ledger import Ledger, Reservation, refusals
 from airlock.owner.home import Project
 from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
-from airlock.run import archive, questions, reconcile
+from airlock.run import archive, questions, reconcile, reservations
 from airlock.run.reconcile import open_ledger as open_ledger
+from airlock.run.reservations import Purpose
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,17 @@ def take_orders(
 ) -> list[Order]:
     """Price every out of a release stage and reserve what must be paid, before any record is read (`take`)."""
     priced = price(stage, graph, params=params, facts=facts, workspace=workspace, project=project)
-    return take(priced, facts=facts, ledger=ledger, workspace=workspace, project=project, ready=ready)
+    purpose = Purpose(stage.name, params.model_dump(mode="json"), _released(stage, graph, workspace))
+    fresh = [order.release_id for order in priced if order.status == "new"]
+    for release_id in fresh:
+        reservations.note(project, release_id, purpose)
+    try:
+        return take(priced, facts=facts, ledger=ledger, workspace=workspace, project=project, ready=ready)
+    finally:
+        for release_id in fresh:
+            known = ledger.release(release_id)
+            if known is None or known.committed:
+                reservations.forget(project, release_id)
 
 
 def take(
@@ -184,6 +195,13 @@ def _reserve(plan: Plan, release_id: str, facts: Facts, ledger: Ledger) -> Reser
     )
 
 
+def _released(stage: Stage, graph: Graph, workspace: Path) -> dict[str, str]:
+    """Ids of the releases that this stage builds on, by out."""
+    deps = [dep for dep in stage.deps if graph.label(dep) == "released"]
+    found = {dep: manifest.load(workspace / dep) for dep in deps}
+    return {dep: one.release_id for dep, one in found.items() if one.applies}
+
+
 def _upstream(stage: Stage, graph: Graph, workspace: Path) -> list[str]:
     """Ids of the releases, and hashes of the open artifacts, that this stage builds on."""
     ids = []
@@ -204,6 +222,7 @@ def finish(order: Order, *, project: Project, ledger: Ledger) -> Order:
         return order
     digest = manifest.digest(project.archive / order.release_id)
     ledger.commit(order.release_id, digest)
+    reservations.forget(project, order.release_id)
     reconcile.note(project, ledger)
     return replace(order, status="committed", manifest=digest)
 
@@ -228,6 +247,7 @@ def settle(order: Order, *, project: Project, ledger: Ledger, staging: Path) -> 
         raise ReleaseError(f"'{order.out}' is not what was priced: its manifest differs from the plan")
     archive.store(project.archive, order.release_id, folder)
     ledger.commit(order.release_id, manifest.digest(folder))
+    reservations.forget(project, order.release_id)
     reconcile.note(project, ledger)
 
 

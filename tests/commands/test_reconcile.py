@@ -246,7 +246,7 @@ def test_witness_that_cannot_be_written_stops_the_release(
 
 def test_orphan_is_named_and_settled(desk: Project) -> None:
     ledger = spend(desk, 1.0)
-    assert "airlock budget settle ID --lost" in ask("show").stdout
+    assert "airlock budget settle ID [--lost --why TEXT]" in ask("show").stdout
     ledger.start("a" * 64)
     assert "its stage started" in str(ask("settle", "aaaaaaaa", "--give-back", "--why", "x").exception)
     assert ask("settle", "aaaaaaaa", "--lost", "--why", "cancelled").exit_code == 0
