@@ -22,6 +22,12 @@ records to trained model, on
 two cores shared with other work: they compare within a run and promise nothing.
 How the settings were chosen, and which of them had seen evaluated data: docs/mechanism.md, section 5.
 """
+WIDE = """## What generous bounds cost
+
+`python -m bench.tables_wide`: the default release of development tables at epsilon 1, three splits, the upper bound of
+every number 1, 10 or 100 times as far from the lower one. Nothing in the release makes up for it yet: give the
+bounds of the measurement.
+"""
 TABLES = """## Tables beside other tools
 
 `python -m bench.tables_beside`: KEEL's tables, 80/20, delta 1e-5, zero-out, proven, the same bounds for all (what each
@@ -66,7 +72,24 @@ def page() -> str:
             tables_beside([json.loads(line) for line in cells.read_text().splitlines()]),
             "",
         ]
+    wide = RESULTS / "tables/wide.jsonl"
+    if wide.exists():
+        parts += [WIDE, "", wide_bounds([json.loads(line) for line in wide.read_text().splitlines()]), ""]
     return "\n".join(parts)
+
+
+def wide_bounds(cells: list[dict[str, Any]]) -> str:
+    """Accuracy against how much too far upper bounds are."""
+    factors = sorted({cell["factor"] for cell in cells})
+    head = "| table | " + " | ".join(f"{factor} times" for factor in factors) + " |"
+    lines = [head, "|" + "---|" * (len(factors) + 1)]
+    for name in (*dict.fromkeys(cell["table"] for cell in cells), "all"):
+        at = [
+            [cell for cell in cells if name in (cell["table"], "all") and cell["factor"] == factor]
+            for factor in factors
+        ]
+        lines.append(f"| {name} | " + " | ".join(_mean_of(found, "accuracy", 100) for found in at) + " |")
+    return "\n".join(lines)
 
 
 def tables_beside(cells: list[dict[str, Any]]) -> str:
