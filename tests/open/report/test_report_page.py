@@ -73,6 +73,19 @@ def test_browser_needs_no_sideways_scrolling_on_a_phone(
     assert browser.run("return document.documentElement.scrollWidth") <= width
 
 
+def test_browser_shows_the_whole_comparison_at_a_thousand_pixels(
+    browser: Browser, inputs: Inputs, tmp_path: Path
+) -> None:
+    inputs.page()
+    browser.look(width=1000)
+    browser.open(tmp_path / "data/report/report.html")
+    seen = (
+        "const box = document.querySelector('#comparison .scroll'); return [box.scrollWidth, box.clientWidth]"
+    )
+    needed, shown = browser.run(seen)
+    assert 0 < needed <= shown
+
+
 PLANTED = """<script>document.title='ran'</script><style>main{display:none}</style>
     <p style='color:red' id=planted>x</p>"""
 POLICY = re.compile('<meta http-equiv="Content-Security-Policy"[^>]*>')
