@@ -72,7 +72,8 @@ def test_private_data_have_no_reference_whatever_the_parameters_say() -> None:
 
 def test_a_stage_makes_what_was_ordered_and_no_more(tmp_path: Path) -> None:
     known = facts(X, 3, n_holdout=len(X), split=SPLIT)
-    perturb.main(room(tmp_path, known, Params(), perturb.RELEASE, perturb.HOLDOUT))
+    params = Params.model_validate({"relevance": {"mode": "off"}})
+    perturb.main(room(tmp_path, known, params, perturb.RELEASE, perturb.HOLDOUT))
     assert manifest.load(tmp_path / "release").mechanism == "coefficients"
     assert manifest.load(tmp_path / "holdout").details["records"] == len(X)
     assert not (tmp_path / "reference").exists()
