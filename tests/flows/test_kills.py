@@ -37,7 +37,8 @@ def start_release(station: Station, plant: Workspace, epsilon: float) -> tuple[s
     assert pending(plant) == 0
     run = station.run("pipeline/on-demand", overrides={"release.epsilon": epsilon})
     wait_for(lambda: pending(plant), "the reservation")
-    brokers = {pid for pid, command in processes_of(run).items() if "airlock run release" in command}
+    # The first reservation is the relevance release's.
+    brokers = {pid for pid, command in processes_of(run).items() if "airlock run relevance" in command}
     confined = wait_for(
         lambda: [pid for pid in below(brokers) if "airlock.inside" in command_of(pid)],
         "the stage behind the wall",
