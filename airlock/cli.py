@@ -5,7 +5,9 @@ Each command's file is in airlock/commands and imports its work lazily.
 
 from __future__ import annotations
 
+import errno
 import importlib
+import shutil
 import sys
 import traceback
 
@@ -51,6 +53,9 @@ EXTRAS = {
     "psycopg": "postgres",
     "rocrate": "bundles",
 }
+
+# What a disk may answer, and nobody's code is to blame for.
+DISKS = {errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO}
 
 app = typer.Typer(
     name="airlock",
@@ -99,8 +104,19 @@ def main() -> None:
         _fail(f"this needs the package '{error.name}', which is not installed: run `{extra}`", 2, debug)
     except RecursionError:
         _fail("a file that was read is nested too deep to be honest: `--debug` shows which", 1, debug)
+    except OSError as error:
+        if error.errno not in DISKS and not isinstance(error, shutil.Error):
+            raise
+        _fail(f"{_disk(error)}: make room or mount it writable, then run it again", 1, debug)
     except (typer.Abort, KeyboardInterrupt):
         _fail("stopped", 130, debug)
+
+
+def _disk(error: OSError) -> str:
+    """What a disk said, of which file; a copy of a folder fails with a list of such answers."""
+    if isinstance(error, shutil.Error):
+        return f"a copy failed ({terminal.line(str(error.args[0][0][2]))[:120]})"
+    return f"{error.filename or 'a disk'} cannot be written ({error.strerror})"
 
 
 def _words(error: TyperException) -> str:
