@@ -125,13 +125,16 @@ class House:
         return order.status
 
     def publish(self, folder: Path, release_id: str) -> None:
-        """Put the bytes where anybody may read them; the world remembers what it has seen."""
+        """Put the bytes where anybody may read them, whole or not at all; the world remembers what it saw."""
+        target, fresh = self.workspace / OUT, self.workspace / f".{release_id}"
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.copytree(folder, fresh)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(target, ignore_errors=True)
+        fresh.rename(target)
         seen = self.root / "seen" / release_id
         seen.mkdir(parents=True, exist_ok=True)
-        (seen / sha256_path(folder)).touch()
-        target = self.workspace / OUT
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(folder, target)
+        (seen / sha256_path(target)).touch()
 
     def told(self, order: Order) -> dict[str, Any]:
         return {
@@ -146,7 +149,8 @@ class House:
     @property
     def seen(self) -> dict[str, list[str]]:
         """The digests under which each release was ever published."""
-        return {path.name: [each.name for each in path.iterdir()] for path in (self.root / "seen").glob("*")}
+        found = {path.name: [each.name for each in path.iterdir()] for path in (self.root / "seen").glob("*")}
+        return {release_id: digests for release_id, digests in found.items() if digests}
 
 
 def killed(work: Callable[[], object], moment: int) -> bool:
