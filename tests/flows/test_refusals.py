@@ -54,7 +54,7 @@ def test_a_run_that_would_overspend_fails_in_the_ledgers_words(station: Station,
     run = station.run("pipeline/on-demand", overrides={"dataset": "clinic", "release.epsilon": 3})
     state = station.end(run)
     assert state["type"] == "FAILED"
-    assert "clinic: 0 spent of 1 at delta 1e-05; this release alone is" in state["message"]
+    assert "clinic: 0 spent of 1 at delta 1e-05; these 2 releases alone are 3" in state["message"]
     assert station.tasks(run) == [], "no stage may start"
     assert (private.root / "params.yaml").read_text() == before
     assert (private.root / "dvc.lock").read_text() == lock
