@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airlock.privacy import gaussian
 from tests.conftest import Workspace
 from tests.support.browser import MISSING, Browser
 from tests.support.imports import heard
@@ -46,8 +48,9 @@ def test_a_run_shows_boundary_budget_metrics_and_report(station: Station) -> Non
     assert station.end(run)["type"] == "COMPLETED", station.words()
     shown = station.artifacts(run)
     assert set(shown) == {"boundary", "releases", "budget", "metrics", "report"}
-    (released,) = [row for row in json.loads(shown["releases"]["data"]) if row["release"] == "release"]
-    assert float(released["epsilon"]) == pytest.approx(0.93, abs=1e-3)
+    prices = {row["release"]: row["epsilon"] for row in json.loads(shown["releases"]["data"])}
+    shifts = [gaussian.mu_at(float(prices[name]), 1e-5) for name in ("relevance", "release")]
+    assert gaussian.epsilon_at(math.hypot(*shifts), 1e-5) == pytest.approx(0.93, abs=2e-3)
     assert {row["layers"] for row in json.loads(shown["boundary"]["data"])} <= {"all 5", ""}
     assert "The boundary holds." in shown["boundary"]["description"]
     assert '"stage": "release"' in shown["boundary"]["data"]
