@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from airlock.errors import ParamsError
 from airlock.inside.manifest import Manifest
@@ -18,7 +19,7 @@ from airlock.models.descent import STEPS_AN_EPOCH, Build
 from airlock.models.features.projection import steps_of
 from airlock.models.features.rows import LIMIT
 from airlock.models.model import Layers, Model
-from airlock.models.moments import Tensors, choose_damping, closed_form, moments_of, ridge_path
+from airlock.models.moments import Moments, Tensors, choose_damping, closed_form, moments_of, ridge_path
 from airlock.models.temperature import temperature
 from airlock.params import TrainParams
 from stages.mechanisms import Trained
@@ -51,9 +52,8 @@ def head(
         if params.head != "linear":
             raise ParamsError("params.yaml: train.head mlp has no closed form: set train.method to sgd")
         weights = closed_form(moments, ridge)
-        noise = float(release.details["sums"]["cross"]["scale"]) / (LIMIT * weights.shape[1])
-        sure = temperature(moments, weights, noise=noise, ridge=ridge, bias=release.details["bias"] > 0)
-        return [(weights * sure, np.zeros(weights.shape[1]))], ridge_path(moments, ridge), ridge
+        weights = weights * _sureness(moments, weights, release, ridge)
+        return [(weights, np.zeros(weights.shape[1]))], ridge_path(moments, ridge), ridge
     from airlock.models.descent import descend, identity
 
     return *descend(
@@ -63,6 +63,16 @@ def head(
         build=network_named(params.network),
         keeper=TrainingState(checkpoint, identity(params, moments, ridge)),
     ), ridge
+
+
+def _sureness(
+    moments: Moments, weights: NDArray[np.float64], release: Manifest, ridge: float | None
+) -> float:
+    """The factor that makes scores probabilities; 1 for machines whose rows are not of one norm."""
+    if "bias" not in release.details:
+        return 1.0
+    noise = float(release.details["sums"]["cross"]["scale"]) / (LIMIT * weights.shape[1])
+    return temperature(moments, weights, noise=noise, ridge=ridge, bias=release.details["bias"] > 0)
 
 
 def network_named(name: str | None) -> Build | None:
