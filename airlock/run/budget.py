@@ -264,14 +264,19 @@ def _plan_of(plans: questions.Plans, out: str) -> Plan:
 
 
 def _settled(plan: Plan) -> str:
-    """What a mechanism with bins chose from public facts: bins of a number and of each column, and shares."""
-    chosen = plan.parameters
-    if "bins" not in chosen:
+    """What a mechanism with bins chose from public facts: bins of a number and of each column, and shares.
+
+    Parameters come from behind the wall and are a mechanism's own: nothing else is taken for these three.
+    """
+    bins, sizes, shares = (plan.parameters.get(name) for name in ("bins", "sizes", "shares"))
+    if type(bins) is not int or not isinstance(sizes, list) or not isinstance(shares, Mapping):
         return ""
-    shares = ", ".join(f"{purpose} {share:.3g}" for purpose, share in chosen["shares"].items())
-    sizes = ", ".join(str(size) for size in chosen["sizes"][:40])
-    more = "" if len(chosen["sizes"]) <= 40 else ", ..."
-    return f"bins of a number {chosen['bins']}, of the columns {sizes}{more}; shares {shares}"
+    if not all(type(share) is float for share in shares.values()):
+        return ""
+    named = ", ".join(f"{purpose} {share:.3g}" for purpose, share in shares.items())
+    first = ", ".join(str(size) for size in sizes[:40])
+    more = "" if len(sizes) <= 40 else ", ..."
+    return f"bins of a number {bins}, of the columns {first}{more}; shares {named}"
 
 
 def override(params: Params, settings: Mapping[str, Any]) -> Params:
