@@ -14,6 +14,7 @@ def ask(workspace: Workspace, mechanism: str, options: str) -> None:
     workspace.set("release.mechanism", mechanism)
     workspace.set("release.options", options)
     workspace.set("train.epochs", 5)
+    workspace.set("relevance.mode", "off")  # all that it asks in one stage, as the papers have it
 
 
 @pytest.mark.parametrize(
