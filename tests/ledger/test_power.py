@@ -79,6 +79,7 @@ def problems(
 ) -> list[str]:
     """What is wrong with the state that is found when the power goes after these steps."""
     power.write(power.Disk(steps).found(loss, chance), place, target)
+    (target / "workspace").mkdir(exist_ok=True)  # a clone, which was there before the first of these steps
     house = House(target)
     home, ledger = house.home(0), Ledger.open(house.home(0).ledger_url, create=False)
     published = {

@@ -167,9 +167,10 @@ def test_a_tensor_that_is_not_finite_is_not_released(
     seal(tmp_path, x, np.arange(N) % 2)
     half = mechanism("coefficients")
     known, out = facts(x, 2), perturb.RELEASE
+    asked = {"release": {"mechanism": "coefficients"}, "relevance": {"mode": "off"}}
     room = Room(
         stage="release",
-        params=Params(),
+        params=Params.model_validate(asked),
         facts={"facts": asdict(known), "releases": {out: {"id": "a"}}},
         keys={"seal:train": KEY, f"noise:{out}": bytes(32)},
         paths={"data/sealed": tmp_path, out: tmp_path / "release"},
