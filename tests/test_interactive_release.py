@@ -48,18 +48,18 @@ def test_a_killed_release_goes_on_and_is_charged_once(
     )
     deadline = time.monotonic() + 120
     while (
-        not any(checkpoints.glob("*/*/*.safetensors"))
+        not any(checkpoints.glob("*/*/*/*.safetensors"))
         and time.monotonic() < deadline
         and process.poll() is None
     ):
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert any(checkpoints.glob("*/*/*.safetensors")), "killed after its first checkpoint"
+    assert any(checkpoints.glob("*/*/*/*.safetensors")), "killed after its first checkpoint"
     charged, entries = spent(finished), reserved(finished)
     finished.run("airlock", "run", "release")
     assert (spent(finished), reserved(finished)) == (charged, entries), "taken over, not charged twice"
-    assert not any(checkpoints.glob("*/*/*.safetensors")), "a run that ends well keeps nothing"
+    assert not any(checkpoints.glob("*/*/*/*.safetensors")), "a run that ends well keeps nothing"
     twin.run("airlock", "run", "release")
     tensors = [place.root / "data/released/release/release.safetensors" for place in (finished, twin)]
     assert tensors[0].read_bytes() == tensors[1].read_bytes(), "the same noise for the same sums"

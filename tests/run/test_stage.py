@@ -126,6 +126,8 @@ def spent(workspace: Workspace) -> float:
 
 
 def test_killed_in_the_middle_it_stays_spent_and_the_next_run_takes_it_over(finished: Workspace) -> None:
+    finished.set("release.epsilon", 0.7)
+    finished.run("airlock", "run", "relevance")
     before, entries = spent(finished), reserved(finished)
     spoil(finished, "import time; time.sleep(600)")
     process = subprocess.Popen(
@@ -181,19 +183,19 @@ def test_training_that_was_killed_goes_on_and_ends_in_the_same_bytes(finished: W
     finished.run("airlock", "run", "train")
     whole = (finished.root / "data/model/model.safetensors").read_bytes()
     checkpoints = finished.home / "airlock/airlock-default/checkpoints"
-    assert not any(checkpoints.glob("*/train")), "a run that ends well keeps nothing"
+    assert not any(checkpoints.glob("*/*/train")), "a run that ends well keeps nothing"
     process = subprocess.Popen(
         ["airlock", "run", "train"], cwd=finished.root, env=finished.environment, start_new_session=True
     )
     deadline = time.monotonic() + 120
     while (
-        not any(checkpoints.glob("*/train/*.safetensors"))
+        not any(checkpoints.glob("*/*/train/*.safetensors"))
         and time.monotonic() < deadline
         and process.poll() is None
     ):
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert any(checkpoints.glob("*/train/*.safetensors")), "killed after its first checkpoint"
+    assert any(checkpoints.glob("*/*/train/*.safetensors")), "killed after its first checkpoint"
     finished.run("airlock", "run", "train")
     assert (finished.root / "data/model/model.safetensors").read_bytes() == whole
