@@ -105,14 +105,14 @@ class Cell:
         }
 
 
-def measure(cell: Cell, seconds: float) -> dict[str, Any]:
+def measure(cell: Cell, seconds: float, least: int = LEAST) -> dict[str, Any]:
     """Everything: neighbours, score, counted runs."""
     asked, facts, pairs = cell.settings()
     target = target_of(cell.what, asked, seed=0, facts=facts, pairs=pairs, effort=EFFORT)
     how: dict[str, Any] = {"seed": 0, "sampler": "numpy", "tick": lambda done, total: None}
     start = time.process_time()
     target.law.score(None, 10, True)  # type: ignore[arg-type]  # how long a run takes
-    trials = int(min(MOST, max(LEAST, seconds * 10 / (time.process_time() - start) / 2)))
+    trials = int(min(MOST, max(least, seconds * 10 / (time.process_time() - start) / 2)))
     bounds = 1 if target.law.family is None else 2
     found = attack.attack(target, trials=trials, confidence=1 - (1 - CONFIDENCE) / bounds, **how)
     return cell.entry(found.to_json())
@@ -160,9 +160,9 @@ def cells() -> dict[tuple[str, float], dict[str, Any]]:
     }
 
 
-def known() -> set[tuple[str, float]]:
+def known(least: int = LEAST) -> set[tuple[str, float]]:
     """Which cells need not be measured: those with enough runs."""
-    return {cell for cell, finding in cells().items() if finding["trials"] >= LEAST}
+    return {cell for cell, finding in cells().items() if finding["trials"] >= least}
 
 
 def table() -> str:
@@ -196,6 +196,9 @@ def main() -> None:
         "--seconds", type=float, default=30.0, help="of one core, for the counted runs of a cell"
     )
     parser.add_argument(
+        "--least", type=int, default=LEAST, help="counted runs a side at least (fewer for a first look)"
+    )
+    parser.add_argument(
         "--stop-after", type=float, default=float("inf"), help="begin no cell after so many seconds"
     )
     parser.add_argument("--table", action="store_true", help="print what is known as a table")
@@ -211,10 +214,10 @@ def main() -> None:
     for name in [wanted.only] if wanted.only else SOUND_MECHANISMS:
         for epsilon in [wanted.epsilon] if wanted.epsilon else EPSILONS:
             late = time.monotonic() - begun > wanted.stop_after
-            there = set[tuple[str, float]]() if wanted.exact else known()
+            there = set[tuple[str, float]]() if wanted.exact else known(wanted.least)
             if not late and (wanted.again or (name, epsilon) not in there):
                 cell = Cell(name, epsilon)
-                entry = reach(cell) if wanted.exact else measure(cell, wanted.seconds)
+                entry = reach(cell) if wanted.exact else measure(cell, wanted.seconds, wanted.least)
                 _add(RESULTS, entry)
                 found = entry["findings"][0]
                 best = max(found["epsilon"], found["by_law"] or 0.0)

@@ -187,7 +187,12 @@ def add_laplace_by_column(
 ) -> Integers:
     """Exact integers plus keyed Laplace noise, `above` times a
     scale of each column's own; see `add_noise`.
+
+    Raises:
+        ValueError: there are more columns than scales, or fewer: some would share their noise.
     """
+    if total.ndim != 2 or scales.shape != total.shape[1:]:
+        raise ValueError(f"noise by column needs a scale for each of {total.shape[1:]}, got {scales.shape}")
     statistic = digest(total, float(np.sum(scales)), "laplace by column")
     stream = Stream(
         key, release_id=release_id, release_pass=release_pass, purpose=purpose, statistic=statistic

@@ -61,6 +61,7 @@ def take_orders(
     ready: Callable[[], None] = lambda: None,
 ) -> list[Order]:
     """Price every out of a release stage and reserve what must be paid, before any record is read (`take`)."""
+    check_upstream(stage, graph, ledger=ledger, workspace=workspace)
     priced = price(stage, graph, params=params, facts=facts, workspace=workspace, project=project)
     purpose = Purpose(stage.name, params.model_dump(mode="json"), _released(stage, graph, workspace))
     fresh = [order.release_id for order in priced if order.status == "new"]
@@ -162,6 +163,27 @@ def price(
         status = "none" if plan.mechanism == "none" else "new"
         orders.append(Order(out, plan, manifest.release_id(plan, facts, upstream), status))
     return orders
+
+
+def check_upstream(stage: Stage, graph: Graph, *, ledger: Ledger, workspace: Path) -> None:
+    """What a release stage builds on is what was committed, to the last byte.
+
+    A release.json that fits its own files can be written by anyone who can write to the workspace, and a
+    mechanism that is given a forged first release may prove nothing about the second one.
+
+    Raises:
+        ReleaseError: a release that it reads is not in the ledger, or is there with other bytes.
+    """
+    for dep in stage.deps:
+        if graph.label(dep) != "released":
+            continue
+        found = manifest.load(workspace / dep)
+        known = ledger.release(found.release_id) if found.applies else None
+        if found.applies and (known is None or known.manifest != manifest.digest(workspace / dep)):
+            raise ReleaseError(
+                f"{dep} is not the release that the ledger committed: run `dvc repro -f "
+                f"{graph.makers(dep)[0].name}`, which replays it"
+            )
 
 
 def check_delta(params: Params, facts: Facts) -> None:

@@ -127,7 +127,7 @@ def exact_sums(room: Room, model: Model) -> dict[str, Integers]:
             known = (encoded.valid > 0) & (encoded.y >= 0)
             actual = encoded.y.astype(np.int64)
             if whole:
-                part = measured.sums_of(model.scores_alone(encoded.x), actual, known)
+                part = measured.sums_of(model.scores_alone(encoded.x), actual, known, len(model.labels))
             else:
                 right = (model.predict_alone(encoded.x) == actual) & known
                 part = {"right": np.array([right.sum()], np.int64)}

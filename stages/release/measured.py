@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airlock.models.features.softmax import softmax
+from airlock.models.features.softmax import row_sums, softmax
 from airlock.models.measures import auc_of_histogram, of_confusion
 from airlock.privacy import sensitivity
 from airlock.privacy.guarantees import Neighbours
@@ -47,27 +47,30 @@ def curves_of(classes: int) -> int:
     return 1 if classes == 2 else classes
 
 
-def sums_of(scores: NDArray[np.float64], actual: NDArray[np.int64], known: NDArray[np.bool_]) -> Sums:
-    """The exact sums of a batch. Each row of scores was computed by itself; NaN where there is no answer."""
-    classes = scores.shape[1]
+def sums_of(
+    scores: NDArray[np.float64], actual: NDArray[np.int64], known: NDArray[np.bool_], classes: int
+) -> Sums:
+    """The exact sums of a batch. Each row of scores was computed by itself; NaN where there is no answer.
+
+    Nothing is left out before it is summed: the shape of every array is public, and what one record adds is
+    computed in its own place, whatever stands in the others. Scores of another width are no answers.
+    """
     curves = curves_of(classes)
     confusion = np.zeros((classes, classes), np.int64)
     histograms = np.zeros((curves, 2, BINS), np.int64)
-    answered = known & np.isfinite(scores).all(axis=1)
-    shares, labels = softmax(scores[answered]), actual[answered]
-    np.add.at(confusion, (labels, scores[answered].argmax(axis=1)), 1)
+    fitting = scores.shape[1] == classes
+    answered = known & np.isfinite(scores).all(axis=1) & fitting
+    shown = np.where(answered[:, None], scores, 0.0) if fitting else np.zeros((len(scores), classes))
+    shares, guessed, labels = softmax(shown), shown.argmax(axis=1), np.maximum(actual, 0)
+    np.add.at(confusion, (labels, guessed), answered.astype(np.int64))
     for curve in range(curves):
         one = classes - 1 if curves == 1 else curve
         place = np.minimum((shares[:, one] * BINS).astype(np.int64), BINS - 1)
-        np.add.at(histograms[curve], ((labels == one).astype(np.int64), place), 1)
+        np.add.at(histograms[curve], ((labels == one).astype(np.int64), place), answered.astype(np.int64))
     gap = shares - np.eye(classes)[labels]
-    squares = np.floor(np.minimum((gap * gap).sum(axis=1) / 2, 1.0) * BRIER).astype(np.int64)
-    wrong = int((known & ~answered).sum()) * BRIER
-    return {
-        "confusion": confusion,
-        "scores": histograms,
-        "brier": np.array([squares.sum() + wrong], np.int64),
-    }
+    squares = np.floor(np.minimum(row_sums(gap * gap) / 2, 1.0) * BRIER).astype(np.int64)
+    brier = np.where(answered, squares, known * np.int64(BRIER))
+    return {"confusion": confusion, "scores": histograms, "brier": np.array([brier.sum()], np.int64)}
 
 
 def figures(

@@ -355,6 +355,47 @@ class Conformance:
 
     tightness: ClassVar[float] = 0.05
 
+    def test_no_forged_first_release_makes_a_neighbour_cost_more(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The runner gives a release stage what was committed and nothing else; a mechanism does not rest on
+        that alone. What it is given is used safely, or refused whatever the records are.
+        """
+        half, asked, (x, y) = mechanism(self.name), (self.params(), self.facts()), self.records()
+        if not self.proven or half.relevance(*asked) is None:
+            pytest.skip("nothing finite is proven of it, or it builds on nothing")
+        named: dict[str, Any] = {"key": KEY, "release_id": "id"}
+        tensors, details = half.make_relevance(*asked, self.reader(x, y), **named)
+        gone = y.copy()
+        gone[0] = NULL
+        for forged in forgeries(tensors):
+            first = forged, details
+            whole = self._judged(monkeypatch, half, first, x, y)
+            told = self._answers if isinstance(whole, list) else None
+            without = self._judged(monkeypatch, half, first, x, gone, told)
+            if isinstance(whole, list) and isinstance(without, list):
+                assert self.cost("zero-out", whole, without) <= self.price("zero-out") * (1 + 1e-6)
+            else:
+                assert whole == without, "whether it is refused depends on a record"
+
+    def _judged(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        half: Any,
+        first: Any,
+        x: Any,
+        y: Any,
+        before: list[Any] | None = None,
+    ) -> list[Statistic] | type[Exception]:
+        """The statistics of a release that builds on `first`, or why there is none."""
+        named: dict[str, Any] = {"key": KEY, "release_id": "id", "relevance": first}
+        try:
+            with self.watched(monkeypatch, before) as seen:
+                half.make(self.params(), self.facts(), self.reader(x, y), **named)
+        except Exception as error:
+            return type(error)
+        return self.compared(seen)
+
     def neighbours(self, near: str, x: Any, y: Any) -> list[tuple[int, Any]]:
         """Labels and records in the place of the first."""
         if near == "zero-out":
@@ -388,6 +429,19 @@ class Conformance:
         )
         assert answers[0] == 2
         assert all(whole[name].tobytes() == again[name].tobytes() for name in whole)
+
+
+def forgeries(tensors: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A first release with one tensor replaced by what nobody released."""
+    for name, value in tensors.items():
+        numbers = np.asarray(value)
+        for other in (
+            numbers.reshape(-1)[:1],
+            np.full(numbers.shape, 2**40, np.int64),
+            np.full(numbers.shape, 1e300),
+            np.full(numbers.shape, np.nan),
+        ):
+            yield {**tensors, name: other}
 
 
 def _price(event: Mapping[str, Any]) -> float:

@@ -304,6 +304,27 @@ def test_what_a_record_adds_to_the_measures_has_the_priced_norm(
                 assert np.linalg.norm((whole[purpose] - other[purpose]).astype(float)) <= largest
 
 
+def test_a_batch_has_the_measures_of_its_records_one_by_one() -> None:
+    """Whoever else is in it, null, or without an answer; and scores of another width are no answers, whatever
+    the records are.
+    """
+    random, classes = np.random.default_rng(0), 11
+    scores = random.normal(size=(60, classes)) * 30
+    scores[::7], scores[5] = np.nan, 1e308 * (-1) ** np.arange(classes)
+    actual, known = random.integers(-1, classes, 60), random.random(60) < 0.8
+    known &= actual >= 0
+    whole = measured.sums_of(scores, actual, known, classes)
+    alone = [
+        measured.sums_of(scores[at : at + 1], actual[at : at + 1], known[at : at + 1], classes)
+        for at in range(60)
+    ]
+    for name, total in whole.items():
+        assert np.array_equal(total, sum(one[name] for one in alone))
+    assert whole["confusion"].sum() == (known & np.isfinite(scores).all(axis=1)).sum()
+    narrow = measured.sums_of(scores[:, :3], actual, known, classes)
+    assert not narrow["confusion"].any() and narrow["brier"][0] == known.sum() * measured.BRIER
+
+
 def test_measures_of_a_private_evaluation_are_near_the_exact_ones(tmp_path: Path) -> None:
     from airlock.models.measures import measures
 

@@ -27,16 +27,16 @@ def residuals(logits: Rows, targets: Rows, clip: float) -> Rows:
     `targets` is one-hot; a row of zeros gives zeros.
     """
     gap = targets - softmax(logits)
-    norms = np.sqrt(_add(gap * gap))
+    norms = np.sqrt(row_sums(gap * gap))
     scale = BOUND / np.maximum(norms, clip)
-    present = _add(targets) > 0
+    present = row_sums(targets) > 0
     return clip_to_norm(np.trunc(gap * (scale * present)[:, None]), BOUND)
 
 
 def softmax(logits: Rows) -> Rows:
     """Probabilities of each row."""
     powers = exponential(np.maximum(logits - logits.max(axis=1, keepdims=True), LEAST_EXPONENT))
-    return powers / _add(powers)[:, None]
+    return powers / row_sums(powers)[:, None]
 
 
 def exponential(x: Rows) -> Rows:
@@ -49,7 +49,7 @@ def exponential(x: Rows) -> Rows:
     return np.ldexp(series, k.astype(np.int32))
 
 
-def _add(rows: Rows) -> Rows:
+def row_sums(rows: Rows) -> Rows:
     """Sum of the columns, first to last."""
     total = rows[:, 0].copy()
     for column in range(1, rows.shape[1]):

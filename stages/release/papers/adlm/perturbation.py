@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from airlock.errors import ReleaseError
 from airlock.models.papers import taylor
 from airlock.params import Params
 from airlock.privacy.plan import Facts
@@ -55,6 +56,8 @@ def perturb(
             if relevance is None
             else relevance
         )
+        if tensors["relevance"].shape != (recipe.features,):
+            raise ReleaseError("data/released/relevance is of other parameters: run `dvc repro relevance`")
         shares = allocate(tensors["relevance"].astype(np.float64))
     scales = recipe.input_scale / shares
     tensors["scales"] = scales
