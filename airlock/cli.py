@@ -10,13 +10,14 @@ import importlib
 import shutil
 import sys
 import traceback
+from pathlib import Path
 
 import typer
 from typer.exceptions import TyperException
 
 from airlock import terminal
 from airlock.errors import AirlockError
-from airlock.run import leftovers
+from airlock.run import leftovers, param_changes
 from airlock.wall import secrecy
 
 COMMANDS = (
@@ -92,6 +93,8 @@ def main() -> None:
         _register()
         if arguments[:1] != ["doctor"]:  # which lists them first
             leftovers.sweep()
+        if param_changes.recover_after_kill(Path.cwd()):
+            sys.stderr.write("airlock: params.yaml is again as it was before a run that was killed\n")
         sys.exit(app(arguments, standalone_mode=False) or 0)
     except AirlockError as error:
         _fail(str(error), error.exit_code, debug)

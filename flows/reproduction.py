@@ -15,7 +15,7 @@ from airlock.errors import StageFailed
 from airlock.evidence import zones
 from airlock.evidence.revisions import load_graph
 from airlock.owner.home import project
-from airlock.run import failures
+from airlock.run import failures, leftovers
 from airlock.run.die_with_parent import leashed
 
 Tell = Callable[[str], None]
@@ -62,6 +62,7 @@ def exchange(workspace: Path, direction: str, tell: Tell) -> None:
 
 def _run(command: Sequence[str], workspace: Path, tell: Tell, *, confidential: bool) -> None:
     load_graph(workspace)  # DVC obeys more than its pipelines: nothing is started that is not followed
+    leftovers.sweep_workspace(workspace)  # a DVC that was killed may have left what stops the next one
     log = project(workspace).log
     log.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(log / "flow.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

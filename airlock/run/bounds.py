@@ -19,6 +19,7 @@ from airlock.inside import manifest
 from airlock.owner.home import Project
 from airlock.params import Params, check, load_params
 from airlock.records.schema import Schema, load_schema
+from airlock.run import param_changes
 
 RELEASE = "data/released/release"
 Found = dict[str, tuple[float, float]]
@@ -37,7 +38,7 @@ def find(workspace: Path, project: Project, columns: Sequence[str], epsilon: flo
     if unknown := [name for name in columns if name not in numbers]:
         raise InputError(f"column '{unknown[0]}' is no number of schema '{schema.name}'")
     release = {"mechanism": "bounds", "epsilon": epsilon, "options": {"columns": sorted(set(columns))}}
-    with changed(workspace / "params.yaml", {**release, "passes": "auto", "features": "auto"}):
+    with asked(workspace, {**release, "passes": "auto", "features": "auto"}):
         done = subprocess.run(
             [sys.executable, "-P", "-m", "dvc", "repro", "release"], cwd=workspace, check=False
         )
@@ -52,18 +53,20 @@ def find(workspace: Path, project: Project, columns: Sequence[str], epsilon: flo
 
 
 @contextmanager
-def changed(path: Path, release: Mapping[str, Any]) -> Iterator[None]:
-    """params.yaml with another section `release`, as long as this lasts; every byte is put back."""
-    before = path.read_text()
-    document = yaml.safe_load(before) or {}
+def asked(workspace: Path, release: Mapping[str, Any]) -> Iterator[None]:
+    """params.yaml with another section `release`, as long as this lasts; every byte is put back, also by the next
+    command if this one is killed.
+    """
+    document = yaml.safe_load((workspace / param_changes.FILE).read_text()) or {}
     document["release"] = {**(document.get("release") or {}), **release}
     document["relevance"] = {**(document.get("relevance") or {}), "mode": "auto"}
     check(Params, document, "airlock bounds")
-    replace(path, yaml.safe_dump(document, sort_keys=False))
+    after = yaml.safe_dump(document, sort_keys=False)
     try:
-        yield
-    finally:
-        replace(path, before)
+        with param_changes.turn(workspace, wait=False), param_changes.changed(workspace, after, stays=False):
+            yield
+    except BlockingIOError:
+        raise RefusedError("another run is changing params.yaml here: wait for its end") from None
 
 
 def bounds_in(made: manifest.Manifest, columns: Sequence[str]) -> Found:

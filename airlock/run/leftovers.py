@@ -2,11 +2,14 @@
 next command of any kind, and listed by `airlock doctor`.
 
 A run that is killed outright cannot clean up: its private TMPDIR and staging, a half copy in the archive, a
-half-written file beside the one it was to replace.
+half-written file beside the one it was to replace. DVC cannot either: interrupted while it writes down which files it
+uses (`.dvc/tmp/rwlock`), it leaves a torn list, and then every `dvc repro` fails until that is gone.
 """
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import re
 import shutil
@@ -27,7 +30,10 @@ HALF_COPY = re.compile(r"\.[0-9a-f]{64}-(?:(?P<process>[0-9]+)-)?[a-z0-9_]{8}")
 HALF_WRITTEN = re.compile(r"\..+-[0-9a-f]{16}")
 # Where files are replaced, below a project's folder. Receipts are many: those of the archive are left to the
 # stages that write them.
-REPLACED_IN = ("", "keys", "keys/old", "unfinished", "drafts", "prefect")
+REPLACED_IN = ("", "keys", "keys/old", "unfinished", "changes", "drafts", "prefect")
+# DVC's list of files in use, below a workspace, and what it locks while it reads and writes that list.
+DVC_FOLDER, DVC_LIST, DVC_GUARD = ".dvc/tmp", "rwlock", "rwlock.lock"
+LONGEST_LIST = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Leftover:
 
     Attributes:
         path: where.
-        kind: "run", "half copy" or "half-written file".
+        kind: "run", "half copy", "half-written file" or "torn list of DVC".
         why_kept: why it is not to be swept; empty if it is.
     """
 
@@ -45,14 +51,34 @@ class Leftover:
     why_kept: str = ""
 
 
-def find(home: Path | None = None) -> list[Leftover]:
-    """Everything of that kind on this machine: in shared memory, and in every project of AIRLOCK_HOME."""
-    return list(_all(home or home_folder()))
+def find(home: Path | None = None, workspace: Path | None = None) -> list[Leftover]:
+    """Everything of that kind on this machine: in shared memory, in every project of AIRLOCK_HOME, and in this
+    workspace.
+    """
+    return [*_all(home or home_folder()), *_torn_lists(workspace or Path.cwd())]
 
 
-def sweep(home: Path | None = None) -> list[Path]:
+def sweep(home: Path | None = None, workspace: Path | None = None) -> list[Path]:
     """Remove what belongs to us and to no living process."""
-    return _remove(one.path for one in find(home) if not one.why_kept)
+    swept = _remove(one.path for one in _all(home or home_folder()) if not one.why_kept)
+    return swept + sweep_workspace(workspace or Path.cwd())
+
+
+def sweep_workspace(workspace: Path) -> list[Path]:
+    """Remove DVC's list of files in use if it is torn and no DVC is at work here."""
+    if not any(not one.why_kept for one in _torn_lists(workspace)):
+        return []
+    folder = workspace / DVC_FOLDER
+    with suppress(OSError):
+        guard = os.open(folder / DVC_GUARD, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(
+                guard, fcntl.LOCK_EX | fcntl.LOCK_NB
+            )  # as DVC does while it reads and writes the list
+            return _remove(one.path for one in _torn_lists(workspace) if not one.why_kept)
+        finally:
+            os.close(guard)
+    return []
 
 
 def sweep_folder(folder: Path) -> list[Path]:
@@ -86,6 +112,44 @@ def _half_written(folder: Path) -> Iterator[Leftover]:
     for path, facts in _named(folder, "."):
         if HALF_WRITTEN.fullmatch(path.name) and stat.S_ISREG(facts.st_mode):
             yield Leftover(path, "half-written file", _why_kept(facts, None))
+
+
+def _torn_lists(workspace: Path) -> Iterator[Leftover]:
+    path = workspace / DVC_FOLDER / DVC_LIST
+    if any(part.is_symlink() for part in (workspace / ".dvc", path.parent)):
+        return
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            facts = os.fstat(descriptor)
+            if not stat.S_ISREG(facts.st_mode) or _is_list(file.read(LONGEST_LIST)):
+                return
+        kept = "belongs to another user" if facts.st_uid != os.geteuid() else ""
+        yield Leftover(
+            path, "torn list of DVC", kept or ("DVC is running here" if _dvc_in(workspace) else "")
+        )
+
+
+def _is_list(content: bytes) -> bool:
+    """Whether DVC can read it."""
+    try:
+        return isinstance(json.loads(content), dict)
+    except ValueError:
+        return False
+
+
+def _dvc_in(workspace: Path) -> bool:
+    """Whether a process named dvc has its working folder in the workspace."""
+    top = workspace.resolve()
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with suppress(OSError):
+                words = (process / "cmdline").read_bytes().split(b"\0")[:6]
+                if any(Path(os.fsdecode(word)).name == "dvc" for word in words):
+                    here = Path(os.readlink(process / "cwd"))
+                    if here.is_relative_to(top):
+                        return True
+    return False
 
 
 def _named(folder: Path, beginning: str) -> Iterator[tuple[Path, os.stat_result]]:

@@ -143,40 +143,36 @@ def _make(stage: str, settings: Settings | None, root: Path) -> None:
 
 @contextmanager
 def _changed(settings: Settings, root: Path) -> Iterator[None]:
-    """params.yaml with some values changed; as it was if the block fails."""
-    from airlock.params import load_params
-    from airlock.run.budget import override
+    """params.yaml with some values changed; as it was if the block fails, or its process is killed."""
+    from airlock.run import param_changes
 
-    before = (root / "params.yaml").read_bytes()
-    override(load_params(root / "params.yaml"), settings)
-    try:
-        set_params(root, settings)
+    if not settings:
         yield
-    except BaseException:
-        (root / "params.yaml").write_bytes(before)
-        raise
+        return
+    with param_changes.turn(root), param_changes.changed(root, _text_with(settings, root), stays=True):
+        yield
 
 
 def set_params(root: Path, settings: Settings) -> None:
-    """Change values of params.yaml and keep its comments; as it was if the result is not valid."""
-    from dvc.utils.serialize import modify_yaml  # type: ignore[import-untyped]
+    """Change values of params.yaml and keep its comments.
 
-    from airlock.params import load_params
+    Raises:
+        ParamsError: the result is not valid; then nothing is written.
+    """
+    from airlock.run import param_changes
 
-    file = root / "params.yaml"
-    before = file.read_bytes()
-    try:
-        with modify_yaml(str(file)) as document:
-            for key, value in settings.items():
-                *sections, last = key.split(".")
-                place = document
-                for section in sections:
-                    place = place.setdefault(section, {})
-                place[last] = value
-        load_params(file)
-    except BaseException:
-        file.write_bytes(before)
-        raise
+    param_changes.write(root, _text_with(settings, root))
+
+
+def _text_with(settings: Settings, root: Path) -> str:
+    from airlock.params import load_params, parse_params
+    from airlock.run import param_changes
+    from airlock.run.budget import override
+
+    override(load_params(root / "params.yaml"), settings)
+    text = param_changes.text_with(root, settings)
+    parse_params(text)
+    return text
 
 
 def _reproduce(stage: str, root: Path) -> None:
@@ -184,6 +180,9 @@ def _reproduce(stage: str, root: Path) -> None:
     import subprocess
     import sys
 
+    from airlock.run import leftovers
+
+    leftovers.sweep_workspace(root)
     here = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     command = [sys.executable, "-P", "-m", "dvc", "repro", stage]
     done = subprocess.run(

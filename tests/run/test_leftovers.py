@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -100,3 +101,70 @@ def test_any_command_sweeps_and_the_doctor_tells(tmp_path: Path, dead: int, comm
     if "--json" in command:
         listed = {one["path"]: one for one in json.loads(done.stdout)["leftovers"]}
         assert listed[str(left[0])] == {"path": str(left[0]), "kind": "run", "kept": ""}
+
+
+TORN = (b"", b'{"write": {"/somewhere/data/sealed": {"pid": 1', bytes(40), b"\xff\xfe", b"[]")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """Where DVC was interrupted while it wrote down what it uses."""
+    (tmp_path / "work/.dvc/tmp").mkdir(parents=True)
+    (tmp_path / "work/.dvc/tmp/rwlock").write_bytes(TORN[0])
+    return tmp_path / "work"
+
+
+@pytest.mark.parametrize("content", TORN)
+def test_torn_list_of_dvc_is_swept(home: Path, workspace: Path, content: bytes) -> None:
+    torn = workspace / ".dvc/tmp/rwlock"
+    torn.write_bytes(content)
+    assert [one.path for one in leftovers.find(home, workspace)] == [torn]
+    assert leftovers.sweep(home, workspace) == [torn] and not torn.exists()
+
+
+def test_list_that_dvc_can_read_stays(home: Path, workspace: Path) -> None:
+    whole = workspace / ".dvc/tmp/rwlock"
+    whole.write_text('{"write": {}, "read": {}}')
+    assert leftovers.find(home, workspace) == [] and leftovers.sweep(home, workspace) == []
+    assert whole.exists()
+
+
+def test_torn_list_stays_while_dvc_is_at_work(home: Path, workspace: Path) -> None:
+    (workspace / "data").mkdir()
+    working = subprocess.Popen(["bash", "-c", "exec -a dvc sleep 60"], cwd=workspace / "data")
+    try:
+        while Path(f"/proc/{working.pid}/cmdline").read_bytes().split(b"\0")[0] != b"dvc":
+            pass
+        assert [one.why_kept for one in leftovers.find(home, workspace)] == ["DVC is running here"]
+        assert leftovers.sweep(home, workspace) == []
+    finally:
+        working.kill()
+        working.wait()
+    with (workspace / ".dvc/tmp/rwlock.lock").open("w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        assert leftovers.sweep(home, workspace) == [], "DVC holds what guards the list"
+    assert leftovers.sweep(home, workspace) == [workspace / ".dvc/tmp/rwlock"]
+
+
+def test_no_list_is_removed_behind_a_link(home: Path, workspace: Path, tmp_path: Path) -> None:
+    (workspace / ".dvc/tmp").rename(tmp_path / "elsewhere")
+    (workspace / ".dvc/tmp").symlink_to(tmp_path / "elsewhere")
+    assert leftovers.sweep(home, workspace) == [] and (tmp_path / "elsewhere/rwlock").exists()
+
+
+def test_dvc_goes_on_after_the_next_command_of_airlock(tmp_path: Path) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        here = {**os.environ, "AIRLOCK_HOME": str(tmp_path / "home"), "DVC_NO_ANALYTICS": "1"}
+        command = [sys.executable, "-m", *words]
+        return subprocess.run(command, cwd=work, env=here, capture_output=True, text=True, check=False)
+
+    work = tmp_path / "work"
+    work.mkdir()
+    assert run("dvc", "init", "--no-scm", "-q").returncode == 0
+    (work / "dvc.yaml").write_text("stages: {one: {cmd: echo x > out, outs: [out]}}")
+    (work / ".dvc/tmp/rwlock").write_bytes(TORN[1])
+    stopped = run("dvc", "repro")
+    assert stopped.returncode != 0 and "rwlock" in stopped.stderr, "the control: DVC does not mend it"
+    listed = run("airlock", "doctor").stdout.replace("\n", "")
+    assert "rwlock (torn list of DVC): swept" in listed
+    assert run("dvc", "repro").returncode == 0
