@@ -13,18 +13,15 @@ published beside its release.
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from airlock.params import Params
-from airlock.privacy import accounting, events, noise
-from airlock.privacy.guarantees import Guarantee, Neighbours
+from airlock.privacy import noise
 from airlock.privacy.plan import Facts
 from stages.checkpoints import Checkpoint
 from stages.mechanisms import Given, Make, Released, Tick, makes, silent
@@ -161,30 +158,3 @@ def sampled(rate: float, steps: int, multiplier: float) -> dict[str, Any]:
         "event": {"kind": "gaussian", "noise_multiplier": multiplier},
     }
     return {"kind": "self-composed", "count": steps, "event": one}
-
-
-def price(event: Mapping[str, Any], delta: float, neighbours: Neighbours) -> float:
-    """Epsilon of an event; computed once, for plans are made several times a run."""
-    return _price(json.dumps(event, sort_keys=True), delta, neighbours)
-
-
-def proven(params: Params, event: Mapping[str, Any], *, sensitivity: str, argument: str) -> Guarantee:
-    """What is proven for floating-point noise that is priced as if it were exact."""
-    near, delta = params.release.neighbours, params.release.delta
-    epsilon = price(event, delta, near)
-    return Guarantee(
-        "proven",
-        "record",
-        near,
-        epsilon,
-        delta,
-        event=event,
-        sensitivity=sensitivity,
-        argument=argument,
-        arithmetic="idealised",
-    )
-
-
-@lru_cache(maxsize=64)
-def _price(event: str, delta: float, neighbours: Neighbours) -> float:
-    return accounting.epsilon(events.from_json(json.loads(event)), delta, neighbours=neighbours)

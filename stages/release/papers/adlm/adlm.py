@@ -31,6 +31,7 @@ from airlock.privacy import accounting, events
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes
+from stages.release.papers import guarantees
 from stages.release.units import check_alone, check_record
 
 if TYPE_CHECKING:
@@ -362,7 +363,7 @@ def relevance(params: Params, facts: Facts) -> Plan | None:
     recipe = resolve(params, facts)
     if not split(recipe, params):
         return None
-    near, delta, options = params.release.neighbours, params.release.delta, recipe.options
+    delta, options = params.release.delta, recipe.options
     shaping = ("network", "allocation", "stabiliser", "pretraining_epochs")
     parameters = {
         "scale": recipe.relevance_scale,
@@ -373,17 +374,15 @@ def relevance(params: Params, facts: Facts) -> Plan | None:
     event = None if recipe.relevance_flaw else relevance_event(recipe, params, facts)
     if options.network == "released":
         parameters["network_event"] = None if event is None else event["events"][1]
-    proven = Guarantee(
-        "proven",
-        "record",
-        near,
-        inf if event is None else accounting.epsilon(events.from_json(event), delta, neighbours=near),
-        0.0 if event is None else delta,
-        event=event,
-        sensitivity=f"L1: mean relevance {recipe.features / recipe.counted:g}",
-        argument=RAW_RELEVANCE,
-        reason=recipe.relevance_flaw,
-        arithmetic=recipe.arithmetic,
+    said: dict[str, Any] = {
+        "sensitivity": f"L1: mean relevance {recipe.features / recipe.counted:g}",
+        "argument": RAW_RELEVANCE,
+        "arithmetic": recipe.arithmetic,
+    }
+    proven = (
+        guarantees.unproven(params.release, reason=recipe.relevance_flaw, **said)
+        if event is None
+        else guarantees.proven(params.release, event, **said)
     )
     return Plan(
         AVERAGED,
@@ -399,44 +398,22 @@ def relevance(params: Params, facts: Facts) -> Plan | None:
 def _claimed(recipe: Recipe, params: Params) -> Guarantee | None:
     if recipe.options.sensitivity == "tight":
         return None
-    return Guarantee(
-        "claimed",
-        "record",
-        "replace-one",
-        params.release.epsilon,
-        0.0,
-        argument="Phan et al. 2018, Theorem 1",
+    return guarantees.claimed(
+        params.release, neighbours="replace-one", argument="Phan et al. 2018, Theorem 1"
     )
 
 
 def _proven(recipe: Recipe, params: Params, facts: Facts) -> Guarantee:
-    near, delta = params.release.neighbours, params.release.delta
     if recipe.flaw:
-        return Guarantee(
-            "proven",
-            "record",
-            near,
-            inf,
-            0.0,
-            argument=recipe.why,
-            reason=recipe.flaw,
-            arithmetic=recipe.arithmetic,
+        return guarantees.unproven(
+            params.release, argument=recipe.why, reason=recipe.flaw, arithmetic=recipe.arithmetic
         )
     event = event_of(recipe, params, facts)
     sensitivity = f"L1: inputs {recipe.features * recipe.span:g}, labels {recipe.moved_labels}" + (
         f", mean relevance {recipe.features / recipe.counted:g}" if recipe.adaptive else ""
     )
-    epsilon = accounting.epsilon(events.from_json(event), delta, neighbours=near)
-    return Guarantee(
-        "proven",
-        "record",
-        near,
-        epsilon,
-        delta,
-        event=event,
-        sensitivity=sensitivity,
-        argument=ARGUMENT,
-        arithmetic=recipe.arithmetic,
+    return guarantees.proven(
+        params.release, event, sensitivity=sensitivity, argument=ARGUMENT, arithmetic=recipe.arithmetic
     )
 
 

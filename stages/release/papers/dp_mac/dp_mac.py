@@ -28,10 +28,11 @@ from typing import TYPE_CHECKING, Any
 
 from airlock.errors import ParamsError
 from airlock.params import Params, check
-from airlock.privacy.guarantees import Guarantee, Neighbours
+from airlock.privacy.guarantees import Neighbours
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Released, makes_nothing, no_relevance
 from stages.release import interactive
+from stages.release.papers import guarantees
 from stages.release.papers.dp_mac.settings import Options, published_sigma, settle
 
 if TYPE_CHECKING:
@@ -192,9 +193,9 @@ def calibrate(shape: str, epsilon: float, delta: float, neighbours: Neighbours) 
 
     def fits(sigma: float) -> bool:
         event = interactive.sampled(train["event"]["sampling_probability"], train["count"], sigma)
-        return interactive.price({"kind": "composed", "events": [event, *once]}, delta, neighbours) <= epsilon
+        return guarantees.price({"kind": "composed", "events": [event, *once]}, delta, neighbours) <= epsilon
 
-    if once and interactive.price({"kind": "composed", "events": once}, delta, neighbours) >= epsilon:
+    if once and guarantees.price({"kind": "composed", "events": once}, delta, neighbours) >= epsilon:
         raise ParamsError(
             f"params.yaml: histograms and projection alone cost release.epsilon {epsilon:g}: "
             "raise release.options.histogram_sigma or projection_sigma"
@@ -214,15 +215,13 @@ def plan(params: Params, facts: Facts) -> Plan:
     """Claimed (by the paper, for its own sigma) and proven guarantee."""
     recipe, release = resolve(params, facts), params.release
     sensitivity = f"L2 {recipe.reach} a step, of all layers' coefficients in units of their thresholds"
-    proven = interactive.proven(params, recipe.event(), sensitivity=sensitivity, argument=ARGUMENT)
+    proven = guarantees.proven(params.release, recipe.event(), sensitivity=sensitivity, argument=ARGUMENT)
     claimed = None
     if recipe.options.sigma == "paper":
-        claimed = Guarantee(
-            "claimed",
-            "record",
-            "zero-out",
-            release.epsilon,
-            release.delta,
+        claimed = guarantees.claimed(
+            release,
+            neighbours="zero-out",
+            delta=release.delta,
             argument="Harder et al., Table 1, or their program",
         )
     parameters = {

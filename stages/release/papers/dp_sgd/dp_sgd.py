@@ -20,11 +20,12 @@ from pydantic import Field
 
 from airlock.errors import InputError, ParamsError
 from airlock.params import Params, Section, check
-from airlock.privacy import accounting, calibration, events
-from airlock.privacy.guarantees import Guarantee, Neighbours
+from airlock.privacy import calibration, events
+from airlock.privacy.guarantees import Neighbours
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Released, Tick, makes_nothing, no_relevance, silent
 from stages.release import interactive
+from stages.release.papers import guarantees
 from stages.release.papers.dp_sgd import lower_layers
 
 if TYPE_CHECKING:
@@ -158,19 +159,11 @@ def plan(params: Params, facts: Facts) -> Plan:
     """The price of a release, from parameters and public facts alone."""
     model, settings = resolve(params, facts)
     release = params.release
-    epsilon = accounting.epsilon(
-        events.from_json(settings.event()), release.delta, neighbours=release.neighbours
-    )
-    proven = Guarantee(
-        "proven",
-        "record",
-        release.neighbours,
-        epsilon,
-        release.delta,
-        event=settings.event(),
+    proven = guarantees.proven(
+        release,
+        settings.event(),
         sensitivity=f"L2 {settings.clip * settings.reach:g} a step",
         argument=ARGUMENT,
-        arithmetic="idealised",
     )
     parameters = {
         "epsilon": release.epsilon,

@@ -33,10 +33,10 @@ import numpy as np
 from pydantic import Field
 
 from airlock.params import Params, Section, check
-from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes
 from stages.release.keyed_noise import KeyedNoise
+from stages.release.papers import guarantees
 from stages.release.units import check_record
 
 if TYPE_CHECKING:
@@ -163,18 +163,11 @@ def resolve(params: Params, facts: Facts) -> Recipe:
 
 def plan(params: Params, facts: Facts) -> Plan:
     """Claimed (Lemmas 1 to 5, e1 + e2) and proven guarantee of one reading."""
-    recipe, near = resolve(params, facts), params.release.neighbours
-    claimed = Guarantee(
-        "claimed",
-        "record",
-        "replace-one",
-        params.release.epsilon,
-        0.0,
-        argument="Adesuyi and Kim, Lemmas 1 to 5",
+    recipe = resolve(params, facts)
+    claimed = guarantees.claimed(
+        params.release, neighbours="replace-one", argument="Adesuyi and Kim, Lemmas 1 to 5"
     )
-    proven = Guarantee(
-        "proven", "record", near, math.inf, 0.0, argument=ARGUMENT, reason=recipe.flaw, arithmetic="idealised"
-    )
+    proven = guarantees.unproven(params.release, argument=ARGUMENT, reason=recipe.flaw)
     parameters = {
         "epsilon": params.release.epsilon,
         "network": recipe.network,
@@ -194,11 +187,9 @@ def relevance(params: Params, facts: Facts) -> Plan | None:
     """The contribution ratios: through a network that saw the raw records, so nothing finite is proven."""
     if not split(params):
         return None
-    recipe, near = resolve(params, facts), params.release.neighbours
+    recipe = resolve(params, facts)
     reason = "contribution ratios go through a network that was trained on the raw records without privacy"
-    proven = Guarantee(
-        "proven", "record", near, math.inf, 0.0, argument=ARGUMENT, reason=reason, arithmetic="idealised"
-    )
+    proven = guarantees.unproven(params.release, argument=ARGUMENT, reason=reason)
     shaping = (
         "iterations",
         "batch",

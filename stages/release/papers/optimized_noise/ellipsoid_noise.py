@@ -24,6 +24,7 @@ from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Released, makes_nothing, no_relevance
 from stages.release import interactive
 from stages.release.interactive import State
+from stages.release.papers import guarantees
 from stages.release.papers.dp_sgd import dp_sgd, gradients, lower_layers
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def plan(params: Params, facts: Facts) -> Plan:
     """The price of a release, from parameters and public facts alone."""
     model, settings, options = resolve(params, facts)
     release, sensitivity = params.release, f"L2 {settings.reach} a step, in units of the ellipsoid"
-    proven = interactive.proven(params, settings.event(), sensitivity=sensitivity, argument=ARGUMENT)
+    proven = guarantees.proven(params.release, settings.event(), sensitivity=sensitivity, argument=ARGUMENT)
     parameters = {
         "epsilon": release.epsilon,
         "delta": release.delta,

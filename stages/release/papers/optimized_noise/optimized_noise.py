@@ -39,6 +39,7 @@ from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Released, makes_nothing, no_relevance
 from stages.release import interactive
 from stages.release.interactive import State
+from stages.release.papers import guarantees
 from stages.release.papers.dp_sgd import dp_sgd, gradients, lower_layers
 
 if TYPE_CHECKING:
@@ -145,14 +146,7 @@ def resolve(params: Params, facts: Facts) -> Recipe:
 def plan(params: Params, facts: Facts) -> Plan:
     """Claimed (Theorem 1) and proven guarantee of one reading."""
     recipe, release = resolve(params, facts), params.release
-    claimed = Guarantee(
-        "claimed",
-        "record",
-        release.neighbours,
-        release.epsilon,
-        release.delta,
-        argument="Xiang et al., Theorem 1",
-    )
+    claimed = guarantees.claimed(release, delta=release.delta, argument="Xiang et al., Theorem 1")
     parameters = {"epsilon": release.epsilon, "delta": release.delta, "network": recipe.model}
     parameters |= recipe.options.model_dump(mode="json", exclude={"lower"})
     reads = recipe.schedule.steps * (2 if recipe.flaw else 1)
@@ -165,19 +159,12 @@ def plan(params: Params, facts: Facts) -> Plan:
 
 def _proven(recipe: Recipe, params: Params) -> Guarantee:
     if recipe.flaw:
-        near = params.release.neighbours
-        return Guarantee(
-            "proven",
-            "record",
-            near,
-            math.inf,
-            0.0,
-            argument=RAW_ARGUMENT,
-            reason=recipe.flaw,
-            arithmetic="idealised",
-        )
-    return interactive.proven(
-        params, recipe.event(), sensitivity=f"L2 {recipe.alpha * recipe.reach:g} a step", argument=ARGUMENT
+        return guarantees.unproven(params.release, argument=RAW_ARGUMENT, reason=recipe.flaw)
+    return guarantees.proven(
+        params.release,
+        recipe.event(),
+        sensitivity=f"L2 {recipe.alpha * recipe.reach:g} a step",
+        argument=ARGUMENT,
     )
 
 

@@ -37,11 +37,11 @@ from airlock.models.papers.boltzmann import Machine, fresh, normalise, statistic
 from airlock.models.papers.chebyshev import Polynomial, polynomial
 from airlock.models.papers.dynamics import Dynamics
 from airlock.params import Params, Section, check
-from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
 from airlock.records.encoding import unpack
 from stages.mechanisms import Given, Released, makes, makes_nothing, no_relevance
 from stages.release.keyed_noise import KeyedNoise
+from stages.release.papers import guarantees
 from stages.release.units import check_local
 
 NAME, VERSION = "behaviour-published", 1
@@ -84,24 +84,8 @@ def resolve(params: Params, facts: Facts) -> tuple[Options, WindowLayout]:
 def plan(params: Params, facts: Facts) -> Plan:
     """What is claimed, and that nothing finite is proven."""
     options, release = resolve(params, facts)[0], params.release
-    claimed = Guarantee(
-        "claimed",
-        "record",
-        release.neighbours,
-        release.epsilon,
-        0.0,
-        argument="Phan, Wu and Dou, Lemmas 1 and 2",
-    )
-    proven = Guarantee(
-        "proven",
-        "record",
-        release.neighbours,
-        math.inf,
-        0.0,
-        argument=ARGUMENT,
-        reason=FLAW,
-        arithmetic="idealised",
-    )
+    claimed = guarantees.claimed(release, argument="Phan, Wu and Dou, Lemmas 1 and 2")
+    proven = guarantees.unproven(release, argument=ARGUMENT, reason=FLAW)
     steps = math.ceil(facts.n / options.batch) * (options.pretraining_epochs + options.epochs)
     return Plan(
         NAME,

@@ -28,7 +28,6 @@ of the rest are in `Recipe`; the accurate sound counterpart is `patch-moments`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -36,11 +35,11 @@ from pydantic import Field
 from airlock.errors import ParamsError
 from airlock.models.papers.chebyshev import Polynomial, polynomial
 from airlock.params import Params, Section, check
-from airlock.privacy import accounting, events
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes, makes_nothing, no_relevance
 from stages.release.keyed_noise import ROUNDING_FACTOR
+from stages.release.papers import guarantees
 from stages.release.units import check_alone, check_record
 
 if TYPE_CHECKING:
@@ -248,14 +247,7 @@ def _refuse(params: Params, facts: Facts, options: Options, sigmoid: Polynomial)
 def plan(params: Params, facts: Facts) -> Plan:
     """Claimed (the paper's epsilon) and proven guarantee of one reading."""
     recipe, release = resolve(params, facts), params.release
-    claimed = Guarantee(
-        "claimed",
-        "record",
-        release.neighbours,
-        release.epsilon,
-        0.0,
-        argument="Phan et al. 2018, Lemmas 1 and 2",
-    )
+    claimed = guarantees.claimed(release, argument="Phan et al. 2018, Lemmas 1 and 2")
     parameters = {
         "epsilon": release.epsilon,
         "delta": release.delta,
@@ -283,33 +275,12 @@ def _passes(options: Options) -> int:
 
 
 def _proven(recipe: Recipe, params: Params) -> Guarantee:
-    near, delta = params.release.neighbours, params.release.delta
     if recipe.flaw:
-        return Guarantee(
-            "proven",
-            "record",
-            near,
-            inf,
-            0.0,
-            argument=recipe.why,
-            reason=recipe.flaw,
-            arithmetic="idealised",
-        )
+        return guarantees.unproven(params.release, argument=recipe.why, reason=recipe.flaw)
     # Charged as the worst mechanism of that pure epsilon, randomised response.
     event = {"kind": "discrete-laplace", "noise_parameter": recipe.pure, "sensitivity": 1}
     said = ", ".join(f"{part.purpose} {part.l1 * recipe.reach:.6g}" for part in recipe.parts)
-    epsilon = accounting.epsilon(events.from_json(event), delta, neighbours=near)
-    return Guarantee(
-        "proven",
-        "record",
-        near,
-        epsilon,
-        delta,
-        event=event,
-        sensitivity=f"L1: {said}",
-        argument=ARGUMENT,
-        arithmetic="idealised",
-    )
+    return guarantees.proven(params.release, event, sensitivity=f"L1: {said}", argument=ARGUMENT)
 
 
 relevance, make_relevance = no_relevance, makes_nothing
