@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 import airlock
 from airlock.commands.export import command
 from airlock.errors import InputError
+from airlock.models.features.features import feature_map
 from airlock.models.features.projection import Centre, Whiten
-from airlock.models.features.tables import bias
 from airlock.models.model import Model
 from airlock.records.encoding import encode, encoded_shape
 from airlock.records.schema import Schema
@@ -42,20 +42,26 @@ app = typer.Typer()
 app.command()(command)
 
 
-def make_model(folder: Path, schema: dict[str, Any] | None = None) -> Model:
+# Of SCHEMA's columns: a number and its indicator, a number on a grid, two categories; as `auto` names them.
+MAPS = ("tabular-2", "hybrid-40-1@n.c1.g5.c3x2", "hybrid-80-1@n.c1.n.c3x2", "hybrid-9-1", "cosine-50-1")
+
+
+def make_model(folder: Path, schema: dict[str, Any] | None = None, features: str = MAPS[0]) -> Model:
     """A model with every kind of step and a hidden layer, whose weights come from a seed."""
     found = Schema.model_validate(schema or SCHEMA)
-    generator, (width,) = np.random.default_rng(3), encoded_shape(found)
+    generator, shape = np.random.default_rng(3), encoded_shape(found)
+    known = feature_map(features, "tabular", shape)
+    wide = known.width + bool(known.bias)
     steps = [
-        Centre(generator.integers(-3000, 3000, width), bias(width), generator.integers(1, 512, width + 1)),
-        Whiten(generator.integers(-(2**20), 2**20, (width + 1, width + 1))),
+        Centre(generator.integers(-3000, 3000, known.width), known.bias, generator.integers(1, 512, wide)),
+        Whiten(generator.integers(-(2**20), 2**20, (wide, wide))),
     ]
     layers = [
-        (9 * generator.normal(size=(width + 1, 5)), np.zeros(5)),
+        (9 * generator.normal(size=(wide, 5)), np.zeros(5)),
         (generator.normal(size=(5, 3)), np.zeros(3)),
     ]
     document = {"schema": found.model_dump(mode="json"), "release": "0" * 64, "mechanism": "coefficients"}
-    made = Model("tabular-2", "tabular", (width,), found.label.classes, steps, layers, document)
+    made = Model(features, "tabular", shape, found.label.classes, steps, layers, document)
     save_model(made, folder)
     return made
 
@@ -71,6 +77,11 @@ def records(rows: int = 1000) -> dict[str, list[Any]]:
     ]
     grade = [str(value) for value in generator.integers(1, 4, rows)]
     return {"age": age, "weight": generator.uniform(10, 250, rows).tolist(), "site": site, "grade": grade}
+
+
+@pytest.fixture(params=MAPS)
+def mapped(tmp_path: Path, request: pytest.FixtureRequest) -> Model:
+    return make_model(tmp_path / "model", features=request.param)
 
 
 @pytest.fixture
@@ -94,7 +105,7 @@ def logits_of(model: Model) -> np.ndarray[Any, Any]:
 
 
 def test_onnx_runs_on_columns_as_they_stand_and_agrees_on_a_thousand_records(
-    model: Model, tmp_path: Path
+    mapped: Model, tmp_path: Path
 ) -> None:
     runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(
@@ -108,16 +119,19 @@ def test_onnx_runs_on_columns_as_they_stand_and_agrees_on_a_thousand_records(
         "grade": np.array(found["grade"], dtype=object)[:, None],
     }
     logits, chances, index = session.run(["logits", "probabilities", "class"], fed)
-    expected = logits_of(model)
+    expected = logits_of(mapped)
     assert np.abs(logits - expected).max() < 1e-5
     assert (index == expected.argmax(axis=1)).all() and len(np.unique(index)) > 1
     assert chances.sum(axis=1) == pytest.approx(np.ones(1000))
 
 
-def test_torch_needs_nothing_of_airlock_and_agrees_also_on_hashed_columns(tmp_path: Path) -> None:
+@pytest.mark.parametrize("features", ["tabular-2", "hybrid-70-1@n.c1.g5.c3x2.c9", "cosine-50-1"])
+def test_torch_needs_nothing_of_airlock_and_agrees_also_on_hashed_columns(
+    tmp_path: Path, features: str
+) -> None:
     hashed = {"name": "code", "type": "category", "buckets": 8, "missing": "impute"}
     schema = {**SCHEMA, "columns": [*SCHEMA["columns"], hashed]}
-    model = make_model(tmp_path / "model", schema)
+    model = make_model(tmp_path / "model", schema, features)
     folder = export(tmp_path, "--torch") / "torch"
     assert not any(path.suffix in (".pt", ".pkl") for path in folder.iterdir())
     text = (folder / "model.py").read_text()
@@ -178,8 +192,9 @@ def test_a_card_says_what_is_known_and_what_is_not(model: Model, tmp_path: Path)
 
 def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     made = make_model(tmp_path / "model")
-    head = [(np.zeros((64, 3)), np.zeros(3))]
-    save_model(replace(made, features="cosine-64-1", steps=[], layers=head), tmp_path / "model")
+    width = feature_map("hog-2", "image", (8, 8, 1)).width
+    image = {"features": "hog-2", "kind": "image", "shape": (8, 8, 1), "steps": []}
+    save_model(replace(made, **image, layers=[(np.zeros((width, 3)), np.zeros(3))]), tmp_path / "model")
     for forms, line in [(("--torch",), "use --sklearn"), ((), "say in which form")]:
         with pytest.raises(InputError, match=line):
             export(tmp_path, *forms)

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import typer
 
+REPEATED = 0.05
+"""A part of the records that is worth a word, as for values that are clipped or missing."""
+
 
 def command(
     place: str = typer.Argument(
@@ -65,6 +68,7 @@ def command(
             distinct=distinct,
         )
     handle = done.handle
+    _tell_of_repetitions(name, done.repeated)
     typer.echo(
         f"{name}: {handle.n:,} {'public holdout records' if holdout else 'records'} "
         f"{'added' if done.changed else 'unchanged'}"
@@ -84,3 +88,20 @@ def command(
             f"  nothing may be released before you say how much: airlock budget set {name} --epsilon 1 "
             "--delta 1e-5 --why REASON"
         )
+
+
+def _tell_of_repetitions(name: str, share: float) -> None:
+    """On a terminal only, and in the owner's log: how many records repeat others depends on records."""
+    import sys
+
+    from airlock.owner.home import owner_log, project
+
+    if share < REPEATED:
+        return
+    words = (
+        f"about {share:.0%} of the records of '{name}' repeat another one, in all columns that are used. The unit of "
+        "privacy is one record: where these are one person's, remove them, or say whose they are (`user` in the schema)"
+    )
+    owner_log(project(Path.cwd()), "add", {"message": words})
+    if sys.stdout.isatty():
+        typer.echo(f"  for your eyes only: {words}")

@@ -28,9 +28,9 @@ def command() -> None:
     holdout = load_params().evaluate.holdout
     if holdout != "private":
         raise InputError(NOT_ASKED.format(holdout=holdout))
-    _dvc("repro", "report")
-    _dvc("repro", "owner/dvc.yaml")
-    _dvc("repro", "--single-item", "--force", "report")
+    _dvc("repro", "--quiet", "report")
+    _dvc("repro", "--quiet", "owner/dvc.yaml")
+    _dvc("repro", "--quiet", "--single-item", "--force", "report")
     found = private_evaluation(Path.cwd())
     if found is None:
         raise InputError(
@@ -47,7 +47,7 @@ def command() -> None:
 
 
 def _dvc(*arguments: str) -> None:
-    """Run DVC as the owner would; what it says goes to the terminal."""
+    """Run DVC as the owner would; what stages and errors say goes to the terminal."""
     import subprocess
     import sys
 

@@ -165,17 +165,21 @@ def _rows(made: Draft) -> list[Mapping[str, Any]]:
 def _fill(target: Path, bounds: str | None, columns: list[str], bounds_from: Path | None) -> None:
     from airlock.owner.home import write_private
     from airlock.records.filling import fill, for_pattern, parse_bound, read_dictionary
+    from airlock.records.schema import listed
 
     if bounds is None and bounds_from is None:
         return
     text = target.read_text()
     found = dict(read_dictionary(bounds_from)) if bounds_from else {}
     text, filled = fill(text, found)
+    unused = [each for each in found if each not in filled]
     if bounds is not None:
         text, more = fill(text, for_pattern(text, parse_bound(bounds), columns))
         filled += more
     write_private(target, text.encode())
     typer.echo(f"Bounds of {len(set(filled))} column(s) were filled in.")
+    if unused:
+        typer.echo(f"  not used, because the draft has no such number or date: {listed(unused, 8)}")
 
 
 def _ask(target: Path) -> None:
@@ -297,4 +301,6 @@ def _public_words(schema: Any) -> list[str]:
         for column in schema.columns
         if column.categories
     ]
+    whole = [column.name for column in schema.columns if column.whole]
+    lines += [f"that there are whole numbers only in: {', '.join(whole)}"] if whole else []
     return lines + ([f"that values may be missing in: {', '.join(imputed)}"] if imputed else [])

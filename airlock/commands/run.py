@@ -39,9 +39,9 @@ def command(stage: str = typer.Argument(help="Name of a stage in dvc.yaml.")) ->
         label = printable(str(event["label"]), LONGEST_LABEL)
         if label not in tasks and len(tasks) < MOST_BARS:
             progress.start()
-            tasks[label] = progress.add_task(escape(f"{stage}: {label}"), total=float(event["total"]))
+            tasks[label] = progress.add_task(escape(f"{stage}: {label}"), total=_count(event["total"]))
         if label in tasks:
-            progress.update(tasks[label], completed=float(event["done"]))
+            progress.update(tasks[label], completed=_count(event["done"]))
 
     try:
         with failures.noted(Path.cwd(), stage):
@@ -54,6 +54,11 @@ def command(stage: str = typer.Argument(help="Name of a stage in dvc.yaml.")) ->
         _tell_of_private_holdout(console)
     if stage == "ingest" and console.is_terminal:
         _tell_owner(console)
+
+
+def _count(value: Any) -> float:
+    """Whole where it is: a bar says 7 of 10."""
+    return int(value) if float(value).is_integer() else float(value)
 
 
 def _tell_of_private_holdout(console: Any) -> None:

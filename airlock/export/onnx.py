@@ -16,11 +16,12 @@ import numpy as np
 from airlock.errors import InputError
 from airlock.export.program import SHORTENED_LIMIT, Operation, program_of, schema_of
 from airlock.models.features.rows import LIMIT
+from airlock.models.features.tables import PHASES
 from airlock.models.model import Model
 from airlock.records.schema import Column
 
 OPSET = 19  # the first that compares strings
-MISSING_PACKAGE = "--onnx needs the package 'onnx': install it with `pip install 'airlock[onnx]'`"
+MISSING_PACKAGE = "--onnx needs the package 'onnx': install it with `pip install 'airlock-pipeline[onnx]'`"
 
 
 def write_onnx(model: Model, path: Path, *, notes: dict[str, str] | None = None) -> None:
@@ -132,7 +133,8 @@ def _double(graph: OnnxGraph, name: str) -> str:
 
 
 def _apply(graph: OnnxGraph, operation: Operation, rows: str) -> str:
-    name, given = operation.name, {key: graph.constant(value) for key, value in operation.tensors.items()}
+    name, tensors = operation.name, operation.tensors
+    given = {key: graph.constant(value) for key, value in tensors.items() if key not in ("source", "number")}
     if name == "affine":
         return graph.add("Add", [graph.add("Mul", [rows, given["scale"]]), given["offset"]])
     if name == "sqrt":
@@ -143,6 +145,10 @@ def _apply(graph: OnnxGraph, operation: Operation, rows: str) -> str:
         return graph.add("MatMul", [rows, given["matrix"]])
     if name == "rectify":
         return graph.add("Max", [rows, graph.constant(np.array(0.0))])
+    if name == "spread":
+        return _spread(graph, operation, given, rows)
+    if name == "waves":
+        return _waves(graph, operation, given, rows)
     if name == "append":
         first = graph.add(
             "Slice",
@@ -167,6 +173,31 @@ def _apply(graph: OnnxGraph, operation: Operation, rows: str) -> str:
         return scaled
     long = graph.add("Greater", [squares, graph.constant(np.array(float(LIMIT) ** 2))])
     return graph.add("Where", [long, scaled, rows])
+
+
+def _spread(graph: OnnxGraph, operation: Operation, given: dict[str, str], rows: str) -> str:
+    source = graph.constant(operation.tensors["source"].astype(np.int64))
+    found = graph.add("Gather", [rows, source], axis=1)
+    one, zero, two = (graph.constant(np.array(value)) for value in (1.0, 0.0, 2.0))
+    numbers = graph.add("Sub", [graph.add("Mul", [graph.add("Sqrt", [found]), two]), one])
+    away = graph.add("Abs", [graph.add("Sub", [graph.add("Mul", [found, given["scale"]]), given["point"]])])
+    tents = graph.add("Max", [graph.add("Sub", [one, away]), zero])
+    mask = graph.constant(operation.tensors["number"].astype(bool))
+    return graph.add("Where", [mask, numbers, tents])
+
+
+def _waves(graph: OnnxGraph, operation: Operation, given: dict[str, str], rows: str) -> str:
+    import onnx
+
+    turns = graph.add("Floor", [graph.add("MatMul", [rows, given["frequencies"]])])
+    phases = graph.add("Add", [turns, given["offsets"]])
+    turn = graph.constant(np.array(float(PHASES)))
+    whole = graph.add("Mul", [graph.add("Floor", [graph.add("Div", [phases, turn])]), turn])
+    places = graph.add("Cast", [graph.add("Sub", [phases, whole])], to=onnx.TensorProto.INT64)
+    waves = graph.add("Gather", [given["table"], places], axis=0)
+    if "beside" not in operation.tensors:
+        return waves
+    return graph.add("Concat", [waves, graph.add("Mul", [rows, given["beside"]])], axis=1)
 
 
 def _trunc(graph: OnnxGraph, rows: str) -> str:

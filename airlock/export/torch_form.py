@@ -84,6 +84,16 @@ class Network(torch.nn.Module):
                 rows = rows.clamp(min=0)
             elif name == "append":
                 rows = torch.cat([rows, given("value").expand(len(rows), 1)], dim=1)
+            elif name == "spread":
+                rows = rows[:, given("source").long()]
+                tents = (1 - (rows * given("scale") - given("point")).abs()).clamp(min=0)
+                rows = torch.where(given("number").bool(), 2 * rows.sqrt() - 1, tents)
+            elif name == "waves":
+                table = given("table")
+                phases = (rows @ given("frequencies")).floor() + given("offsets")
+                waves = table[phases.long() % len(table)]
+                beside = getattr(self, f"step{place:02d}_beside", None)
+                rows = waves if beside is None else torch.cat([waves, rows * beside], dim=1)
             else:
                 rows = self._scaled(rows, only_long=name == "shorten")
         return rows

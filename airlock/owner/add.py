@@ -38,11 +38,15 @@ class CapRequest:
 
 @dataclass(frozen=True)
 class Added:
-    """What `add` did."""
+    """What `add` did.
+
+    `repeated`, the part of the records that repeat another one, tells about records: it is for the owner.
+    """
 
     handle: Handle
     changed: bool
     has_cap: bool
+    repeated: float = 0.0
 
 
 def add(
@@ -84,22 +88,22 @@ def add(
         keyring = _keyring(project, workspace)
         handle, fingerprints = _look(table, schema, role, keyring)
         others = _sketches(project, name, role)
-        sketch, shares = rows.Sketch(), dict[str, float]()
+        seen = rows.Comparison()
         if others or not (schema.public or role == "holdout"):
-            sketch, shares = rows.compare(table, schema, keyring.row_key(), others)
+            seen = rows.compare(table, schema, keyring.row_key(), others)
         _refuse_elsewhere(project, table, schema, distinct=distinct)
     if cap and role == "records" and not schema.public:
         refusals.check_small("the cap's --delta", cap.delta, handle.n)
     with changing_registry(project) as registry:
         _refuse_known(registry, handle, fingerprints, schema)
         if not distinct:
-            _refuse_same_rows(handle, shares)
+            _refuse_same_rows(handle, seen.shares)
         has_cap = _open_account(project, workspace, schema, cap)
         _enter(registry, handle, fingerprints, place)
         if role == "records" and not schema.public:
-            _enter_rows(registry, name, sketch)
+            _enter_rows(registry, name, seen.sketch)
         handles.write(workspace, handle)
-    return Added(handle, known.get(role) != handle, has_cap)
+    return Added(handle, known.get(role) != handle, has_cap, seen.repeated)
 
 
 def _look(table: Table, schema: Schema, role: Role, keyring: Keyring) -> tuple[Handle, list[str]]:
@@ -241,8 +245,8 @@ def _refuse_elsewhere(project: Project, table: Table, schema: Schema, *, distinc
         private = {name for name, entry in registry.populations.items() if not entry["public"]}
         found = {registry.fingerprints.get(each) for each in keyring.fingerprints(table.path)} & private
         if not found and not distinct:
-            _, shares = rows.compare(table, schema, keyring.row_key(), _sketches(other, "", "records"))
-            found = {name for name, share in shares.items() if share >= rows.SHARE}
+            seen = rows.compare(table, schema, keyring.row_key(), _sketches(other, "", "records"))
+            found = {name for name, share in seen.shares.items() if share >= rows.SHARE}
         for name in sorted(filter(None, found)):
             raise InputError(
                 f"these records belong to population '{name}' of the project '{other.id}' already: a second "

@@ -92,30 +92,68 @@ class Overlap:
         return self.known / self.counted if self.known >= FEWEST_MATCHES else 0.0
 
 
-def compare(
-    table: Table, schema: Schema, key: bytes, known: Mapping[str, Sketch]
-) -> tuple[Sketch, dict[str, float]]:
-    """The sketch of a table, and which share of its rows each known population has; an empty sketch where
-    rows cannot be told apart.
+@dataclass(frozen=True)
+class Comparison:
+    """What the rows of a table show.
+
+    Attributes:
+        sketch: empty where rows cannot be told apart.
+        shares: which part of the rows each known population has.
+        repeated: the part of the rows that repeat another one, from those that the sketch keeps.
     """
+
+    sketch: Sketch = field(default_factory=Sketch)
+    shares: Mapping[str, float] = field(default_factory=dict)
+    repeated: float = 0.0
+
+
+@dataclass
+class Repetitions:
+    """How often each digest of a sketch was met; one that a sketch has dropped does not come back."""
+
+    counts: dict[int, int] = field(default_factory=dict)
+
+    def add(self, digests: Digests, sketch: Sketch) -> None:
+        """Count further rows, once the sketch has taken them in."""
+        found, times = np.unique(digests, return_counts=True)
+        for digest, count in zip(found.tolist(), times.tolist(), strict=True):
+            if digest in sketch.kept:
+                self.counts[digest] = self.counts.get(digest, 0) + count
+
+    def share(self, sketch: Sketch) -> float:
+        """Of rows that are not the first of their kind."""
+        met = sum(self.counts[digest] for digest in sketch.kept)
+        return 1 - len(sketch.kept) / met if met else 0.0
+
+    def copies(self, sketch: Sketch) -> int:
+        """How often the whole table was written one after another: every row then comes so many times."""
+        return max(math.gcd(*(self.counts[digest] for digest in sketch.kept)), 1)
+
+
+def compare(table: Table, schema: Schema, key: bytes, known: Mapping[str, Sketch]) -> Comparison:
+    """What the rows of a table show, beside those of known populations."""
     sketch, overlaps = Sketch(), {name: Overlap(one) for name, one in known.items()}
-    rows = distinct = 0
+    repetitions, rows, distinct = Repetitions(), 0, 0
     if schema.kind != "tabular":
-        return sketch, {}
+        return Comparison()
     try:
         for digests in _digests(table, schema, key):
             rows, distinct = rows + len(digests), distinct + len(np.unique(digests))
             sketch.add(digests)
+            repetitions.add(digests, sketch)
             for overlap in overlaps.values():
                 overlap.add(digests)
     except (AirlockError, pa.ArrowException):
-        return (
-            Sketch(),
-            {},
-        )  # ingest tells what is wrong with a record; nothing is known about rows that cannot be read
-    if distinct < DISTINCT_SHARE * rows or (len(sketch.kept) < DISTINCT_SHARE * min(rows, SKETCH_SIZE)):
-        return Sketch(), {}
-    return sketch, {name: overlap.share for name, overlap in overlaps.items()}
+        # Ingest tells what is wrong with a record; nothing is known about rows that cannot be read.
+        return Comparison()
+    repeated = repetitions.share(sketch)
+    # Known populations have rows that tell people apart: theirs are found also in a table that repeats them.
+    shares = {name: overlap.share for name, overlap in overlaps.items()}
+    once = rows / repetitions.copies(sketch)
+    few = len(sketch.kept) < FEWEST_MATCHES
+    if few or distinct < DISTINCT_SHARE * once or len(sketch.kept) < DISTINCT_SHARE * min(once, SKETCH_SIZE):
+        return Comparison(shares=shares, repeated=repeated)
+    return Comparison(sketch, shares, repeated)
 
 
 def _digests(table: Table, schema: Schema, key: bytes) -> Iterable[Digests]:

@@ -232,8 +232,12 @@ def _guess(profile: Profile, numeric: bool) -> Choice:
         return Choice(profile, "ignored", "has no value at all")
     if profile.name.strip().lower() in INDICES and (profile.counting or profile.alone):
         return Choice(profile, "ignored", "a row number, such as pandas writes (index=False leaves it out)")
-    if profile.simple and IDENTIFIER.fullmatch(profile.name) and (profile.alone or profile.whole):
-        return Choice(profile, "ignored", "named as an identifier (--number or --category takes it in)")
+    many = profile.counts is None
+    if profile.simple and IDENTIFIER.fullmatch(profile.name) and (profile.alone or profile.whole or many):
+        shared = "" if profile.alone else ", of several records each: whose they are, `user` says"
+        return Choice(
+            profile, "ignored", f"named as an identifier{shared} (--number or --category takes it in)"
+        )
     if profile.counting and profile.rows > RARE_CLASS:
         return Choice(profile, "ignored", "counts the rows (--number takes it in)")
     if profile.typed_date or (profile.forms and not (numeric and profile.forms != ["%Y%m%d"])):
@@ -408,10 +412,12 @@ def _missing_label(target: Profile) -> dict[str, str]:
 
 def _column(choice: Choice) -> Iterator[str]:
     profile = choice.profile
-    found = {"category": ["categories"]}.get(choice.kind, []) + ["missing"] * bool(profile.missing)
+    whole = choice.kind == "number" and profile.whole
+    found = {"category": ["categories"]}.get(choice.kind, []) + ["whole"] * whole
+    found += ["missing"] * bool(profile.missing)
     form = {"format": choice.form} if choice.form else {}
     kinds: dict[str, dict[str, Any]] = {
-        "number": {"type": "number", "bounds": None},
+        "number": {"type": "number", "bounds": None, **({"whole": True} if whole else {})},
         "date": {"type": "date", "unit": "day", "bounds": None, **form},
         "category": {"type": "category", "categories": profile.values},
         "hashed": {"type": "category", "buckets": BUCKETS},

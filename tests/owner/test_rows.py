@@ -125,18 +125,47 @@ def test_subset_of_a_large_table_is_found_by_a_bounded_sketch(clinic: Clinic, tm
     whole = open_table(write_csv(table, tmp_path / "whole.csv"))
     part = open_table(write_csv(table.slice(1000, 1000), tmp_path / "part.csv"))
     other = open_table(write_csv(people(1000, 5), tmp_path / "other.csv"))
-    sketch, _ = rows.compare(whole, schema, KEY, {})
+    sketch = rows.compare(whole, schema, KEY, {}).sketch
     assert len(sketch.kept) == rows.SKETCH_SIZE and sketch.below is not None
-    assert rows.compare(part, schema, KEY, {"whole": sketch})[1]["whole"] > 0.95
-    assert rows.compare(other, schema, KEY, {"whole": sketch})[1]["whole"] == 0
-    assert rows.compare(part, schema, b"x" * 32, {"whole": sketch})[1]["whole"] == 0
+    assert rows.compare(part, schema, KEY, {"whole": sketch}).shares["whole"] > 0.95
+    assert rows.compare(other, schema, KEY, {"whole": sketch}).shares["whole"] == 0
+    assert rows.compare(part, schema, b"x" * 32, {"whole": sketch}).shares["whole"] == 0
 
 
 def test_rows_that_repeat_do_not_tell_people_apart(clinic: Clinic, tmp_path: Path) -> None:
     schema = load_schema(clinic.root / "data/schemas/clinic.yaml")
     few = pa.concat_tables([people(3)] * 20)
-    sketch, shares = rows.compare(open_table(write_csv(few, tmp_path / "few.csv")), schema, KEY, {})
-    assert sketch.kept == set() and shares == {}
+    seen = rows.compare(open_table(write_csv(few, tmp_path / "few.csv")), schema, KEY, {})
+    assert seen.sketch.kept == set() and seen.shares == {} and seen.repeated == 0.95
+
+
+def test_two_tables_of_few_different_rows_are_not_the_same_people(clinic: Clinic, tmp_path: Path) -> None:
+    """The control: rows that many people share say nothing, also if each comes often."""
+    kinds, generator = people(16), np.random.default_rng(0)
+    for name in ("clinic", "second"):
+        table = kinds.take(generator.integers(0, 16, 1000))
+        add(clinic.home, clinic.root, write_csv(table, tmp_path / f"{name}.csv"), name=name)
+
+
+@pytest.mark.parametrize("times", [(1, 3), (3, 1), (3, 2)])
+def test_table_written_several_times_over_is_known_again(
+    clinic: Clinic, tmp_path: Path, times: tuple[int, int]
+) -> None:
+    first, second = (pa.concat_tables([people(40)] * count) for count in times)
+    add(clinic.home, clinic.root, write_csv(first, tmp_path / "first.csv"), name="clinic")
+    with pytest.raises(InputError, match="belong to population 'clinic' already"):
+        add(clinic.home, clinic.root, write_csv(second, tmp_path / "second.csv"), name="second")
+
+
+@pytest.mark.parametrize(("rows_", "times"), [(40, 1), (40, 2), (9000, 2), (9000, 1)])
+def test_part_of_the_rows_that_repeat_is_counted(
+    clinic: Clinic, tmp_path: Path, rows_: int, times: int
+) -> None:
+    schema = load_schema(clinic.root / "data/schemas/clinic.yaml")
+    table = write_csv(pa.concat_tables([people(rows_)] * times), tmp_path / "table.csv")
+    assert rows.compare(open_table(table), schema, KEY, {}).repeated == pytest.approx(
+        1 - 1 / times, abs=0.005
+    )
 
 
 def test_sketch_survives_the_registry_and_merging() -> None:

@@ -48,7 +48,7 @@ def test_a_table_is_drafted_without_bounds(tmp_path: Path) -> None:
     found = yaml.safe_load(draft(open_table(path), "x").text)
     assert found["label"] == {"column": "outcome", "classes": ["0", "1"]}
     assert found["columns"] == [
-        {"name": "age", "type": "number", "bounds": None, "missing": "impute", "why": ""},
+        {"name": "age", "type": "number", "bounds": None, "whole": True, "missing": "impute", "why": ""},
         {"name": "site", "type": "category", "categories": ["n", "s", "w"], "missing": "refuse"},
     ]
     assert found["ignored"] == ["id"]
@@ -107,6 +107,13 @@ def test_a_first_record_is_not_published_as_a_header(tmp_path: Path, name: str, 
     assert kinds(of_csv(tmp_path, text, header=True))[text.split("\n")[0].replace(";", ",").split(",")[0]]
 
 
+def test_an_identifier_that_comes_twice_is_one_too_and_is_called_so(tmp_path: Path) -> None:
+    rows = "".join(f"{row % 150:04d}-XY,{row % 9},{'ab'[row % 2]}\n" for row in range(300))
+    made = of_csv(tmp_path, f"customerID,x,class\n{rows}")
+    (found,) = (choice for choice in made.choices if choice.name == "customerID")
+    assert found.kind == "ignored" and "identifier, of several records each" in found.why
+
+
 def test_row_numbers_and_identifiers_are_no_features(tmp_path: Path) -> None:
     rows = "".join(f"{row},{7 * row + 1000},{row + 1},{row % 9},{'ab'[row % 2]}\n" for row in range(200))
     made = of_csv(tmp_path, f",patient_id,visit,grade,y\n{rows}")
@@ -159,7 +166,7 @@ def test_rare_classes_and_missing_values_are_told_and_marked(tmp_path: Path) -> 
     rows = "".join(f"{row if row % 5 else 'NaN'},{'abc'[row % 3]}\n" for row in range(5, 60)) + "1,unique\n"
     made = of_csv(tmp_path, f"x,class\n{rows}")
     assert made.rare == {"unique": 1}
-    assert "#: found in the data, unconfirmed: missing" in made.text
+    assert "#: found in the data, unconfirmed: whole, missing" in made.text
     assert "nan" in yaml.safe_load(made.text)["missing_values"]
 
 

@@ -116,8 +116,8 @@ def hybrid(records: NDArray[np.float64], *, width: int, layout: str) -> Rows:
     """
     runs, columns = runs_of(layout), columns_of(layout)
     z, halved = _spread(records, runs)
-    directions, offsets = _directions(layout, width)
-    phases = np.floor(((z * halved) @ directions) * (1 / STEPS)).astype(np.int64) + offsets
+    frequencies, offsets = directions(layout, width)
+    phases = np.floor(((z * halved) @ frequencies) * (1 / STEPS)).astype(np.int64) + offsets
     waves = cosines().take(phases & (PHASES - 1))
     linear = LINEAR[width > NARROW]
     return normalise(
@@ -150,7 +150,7 @@ def _spread(records: NDArray[np.float64], runs: tuple[Run, ...]) -> tuple[Rows, 
 
 
 @lru_cache
-def _directions(layout: str, width: int) -> tuple[Rows, NDArray[np.int64]]:
+def directions(layout: str, width: int) -> tuple[Rows, NDArray[np.int64]]:
     """Integer frequencies (PHASES to a turn, per unit of a column) and offsets from a public hash."""
     from scipy.special import ndtri
 

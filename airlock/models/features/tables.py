@@ -19,6 +19,7 @@ STEPS = 2.0**12
 REACH = 2.0
 BIAS = 0.2
 """bench/flagship/choose.py chooses both constants; docs/mechanism.md, section 5."""
+BANDWIDTH = 0.25
 
 
 def linear(records: NDArray[np.float64], *, reach: float = REACH) -> Rows:
@@ -38,20 +39,20 @@ def bias(columns: int, *, reach: float = REACH, part: float = BIAS) -> int:
     return math.floor(part * reach * LIMIT / math.sqrt(columns))
 
 
-def cosine(records: NDArray[np.float64], width: int, *, bandwidth: float = 0.25) -> Rows:
+def cosine(records: NDArray[np.float64], width: int, *, bandwidth: float = BANDWIDTH) -> Rows:
     """Random cosine features (Rahimi and Recht, 2007) of the same columns: cos(w.x + b), directions and
     phases public and fixed.
 
     Phases are exact integers, so the cosine is one look into a table.
     """
-    directions, offsets = _directions(records.shape[1], width, bandwidth)
+    frequencies, offsets = directions(records.shape[1], width, bandwidth)
     steps = np.trunc((2.0 * np.sqrt(records) - 1.0) * STEPS)
-    phases = np.floor((steps @ directions) / STEPS) + offsets
+    phases = np.floor((steps @ frequencies) / STEPS) + offsets
     return normalise(cosines()[np.mod(phases, PHASES).astype(np.int64)])
 
 
 @lru_cache
-def _directions(columns: int, width: int, bandwidth: float) -> tuple[Rows, Rows]:
+def directions(columns: int, width: int, bandwidth: float) -> tuple[Rows, Rows]:
     """Integer frequencies (PHASES to a turn, per unit of a column) and offsets from a public hash."""
     from scipy.special import ndtri
 

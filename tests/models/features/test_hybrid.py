@@ -65,7 +65,7 @@ def test_the_slow_oracle_says_the_same() -> None:
     """One record, one feature at a time, in Python's whole numbers."""
     x = np.random.default_rng(0).random((5, 9))
     x[:, 5:8] = np.eye(3)[[0, 1, 2, 0, 1]]
-    directions, offsets = hybrid._directions(LAYOUT, 50)
+    directions, offsets = hybrid.directions(LAYOUT, 50)
     table = [round(STEPS * math.cos(2 * math.pi * step / PHASES)) for step in range(PHASES)]
     wave, line = round(1024 * math.sqrt(2 / 50)), round(1024 * 4 / math.sqrt(7))
     for record, row in zip(x, feature_map(NAME, "tabular", SHAPE)(x, np.ones(5, np.uint8)), strict=True):
