@@ -32,6 +32,7 @@ from airlock.attack import attack, end_to_end, neighbours
 from airlock.attack.replay import Distance
 from airlock.attack.targets import Finding
 from airlock.commands.attack import _add
+from airlock.models.features.choice import clip_for
 from airlock.models.papers import filters
 from airlock.params import Params
 from airlock.privacy.plan import Facts
@@ -42,12 +43,17 @@ RESULTS = Path(__file__).parent / "results/attacks.json"
 EPSILONS = (0.5, 1.0, 3.0)
 # Every mechanism with a finite proof, the two other releases, and the options under which a mechanism has one.
 # The second dp-sgd takes each record with probability 1/2: who is in the sample is hidden from the attack.
+# Options of `evaluation` are those of the section `evaluate`.
 SOUND_MECHANISMS: dict[str, tuple[str, dict[str, Any]]] = {
     "coefficients": ("coefficients", {}),
     "coefficients-iterated": ("coefficients-iterated", {}),
+    "coefficients-iterated, hybrid map": ("coefficients-iterated", {"clip": clip_for(2)}),
     "inputs": ("inputs", {}),
+    "inputs, mixed columns": ("inputs", {"bins": 3, "label_weight": 2.0}),
+    "bounds": ("bounds", {}),
     "relevance": ("relevance", {}),
     "evaluation": ("evaluation", {}),
+    "evaluation, all measures": ("evaluation", {"measures": "all"}),
     "neuron-allocation": ("neuron-allocation", {}),
     "behaviour": ("behaviour", {"rows": "window"}),
     "dp-sgd": ("dp-sgd", {}),
@@ -60,12 +66,29 @@ SOUND_MECHANISMS: dict[str, tuple[str, dict[str, Any]]] = {
     "patch-moments": ("patch-moments", {}),
     "pcdbn": ("pcdbn", {"preset": "repaired"}),
 }
+FACTS = {
+    "coefficients-iterated, hybrid map": attack_data.MIXED_CROWD,
+    "inputs, mixed columns": attack_data.MIXED,
+    "bounds": attack_data.MIXED,
+}
+"""Records of other kinds than a mechanism is attacked on otherwise."""
 # What is learned is not counted: with slow releases, less is learned.
 EFFORT = end_to_end.Effort(spread=20, direction=2, choice=15)
 LEAST, MOST = 3000, 10_000
 CONFIDENCE = 0.95
 # Filters of pCDBN are post-processing of released coefficients: two steps of it instead of 200.
 FILTER_STEPS = 2
+
+
+def asked(label: str, epsilon: float, relation: str = "zero-out") -> tuple[str, Params, Facts]:
+    """Which stage makes it, with which parameters, of records of which kind."""
+    name, options = SOUND_MECHANISMS[label]
+    what = name if name in attack.STAGES else "release"
+    release: dict[str, Any] = {"epsilon": epsilon, "neighbours": relation}
+    release |= {"mechanism": name, "options": options} if what == "release" else {}
+    evaluate = {"epsilon": epsilon, **(options if what == "evaluation" else {})}
+    params, facts = attack_data.of(what, Params.model_validate({"release": release, "evaluate": evaluate}))
+    return what, params, FACTS.get(label, facts)
 
 
 @dataclass(frozen=True)
@@ -86,11 +109,8 @@ class Cell:
 
     def settings(self) -> tuple[Params, Facts, list[neighbours.Pair]]:
         """Parameters, public facts, and the neighbours that are tried."""
-        release: dict[str, Any] = {"epsilon": self.epsilon, "options": SOUND_MECHANISMS[self.label][1]}
-        release |= {"mechanism": self.mechanism} if self.what == "release" else {}
-        params = Params.model_validate({"release": release, "evaluate": {"epsilon": self.epsilon}})
-        asked, facts = attack_data.of(self.what, params)
-        return asked, facts, list(neighbours.pairs(facts, "zero-out"))[::3]
+        _, params, facts = asked(self.label, self.epsilon)
+        return params, facts, list(neighbours.pairs(facts, "zero-out"))[::3]
 
     def entry(self, finding: Mapping[str, Any]) -> dict[str, Any]:
         """In the form that `airlock attack --save` writes."""
@@ -114,8 +134,16 @@ def measure(cell: Cell, seconds: float, least: int = LEAST) -> dict[str, Any]:
     target.law.score(None, 10, True)  # type: ignore[arg-type]  # how long a run takes
     trials = int(min(MOST, max(least, seconds * 10 / (time.process_time() - start) / 2)))
     bounds = 1 if target.law.family is None else 2
-    found = attack.attack(target, trials=trials, confidence=1 - (1 - CONFIDENCE) / bounds, **how)
-    return cell.entry(found.to_json())
+    found = attack.attack(target, trials=trials, confidence=1 - (1 - CONFIDENCE) / bounds, **how).to_json()
+    return cell.entry({**found, "reached": farther(cell, found["reached"])})
+
+
+def farther(cell: Cell, reached: float | None) -> float | None:
+    """The larger of what is reached now and what was before: each is the least of a few histories, and where
+    later sums depend on earlier noise, another search has met others.
+    """
+    before = cells().get((cell.label, cell.epsilon), {}).get("reached")
+    return max((one for one in (reached, before) if one is not None), default=None)
 
 
 def reach(cell: Cell) -> dict[str, Any]:
@@ -130,7 +158,7 @@ def reach(cell: Cell) -> dict[str, Any]:
     distance, pair = max(found, key=lambda one: one[0].size)
     delta = plans[-1].proven.delta
     proven, _ = proven_together(plans, delta, "zero-out")
-    reached = distance.epsilon(delta) if distance.size else None
+    reached = farther(cell, distance.epsilon(delta) if distance.size else None)
     finding = Finding(
         "the release itself", pair.name, 0.0, None, delta, CONFIDENCE, 0, 0, 0, 0.0, "present", 0, "numpy",
         kind="attack", reached=reached,

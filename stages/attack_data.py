@@ -4,12 +4,13 @@ ones.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from airlock.errors import ParamsError
+from airlock.models.bins import Column
 from airlock.models.features import features
 from airlock.models.model import Model
 from airlock.params import Params
@@ -26,8 +27,20 @@ WINDOWS = Facts(
     "attack", True, "tabular", N, N, (8,), ("less", "more"), "attack", "attack", users=N, per_user=1,
     friends={"slots": 2, "appearances": 2},
 )  # fmt: skip
+# A number that may be missing, a code of whole numbers, and a category: all kinds of columns that there are.
+MIXED = replace(
+    TABLE,
+    shape=(6,),
+    columns=[
+        asdict(Column("age", "number", missing=True, bounds=(0.0, 100.0))),
+        asdict(Column("visits", "number", bounds=(0.0, 4.0), whole=True)),
+        asdict(Column("site", "category", width=3, categories=("north", "south", "west"))),
+    ],
+    layout="n.c1.g4.c3",
+)
 # Rows of later passes depend on the noise of those before: among more records that noise is small.
 CROWD = replace(TABLE, n=10 * N, n_holdout=10 * N)
+MIXED_CROWD = replace(MIXED, n=10 * N, n_holdout=10 * N)
 ONE_EPOCH = {"epochs": 1, "batch": N}
 SMALL_SETTINGS: dict[str, tuple[Facts, dict[str, Any]]] = {
     "coefficients-iterated": (CROWD, {}),
