@@ -42,6 +42,13 @@ class Keeper(Protocol):
         """Put it back, and return the learning curve so far."""
 
 
+class Source(Protocol):
+    """Rows and labels without end, made from a release."""
+
+    def draw(self, batch: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        """So many; the same generator, the same rows."""
+
+
 def descend(
     params: TrainParams,
     moments: Moments,
@@ -60,17 +67,30 @@ def descend(
         build: makes a network of one's own, from the width of rows and the number of classes, in place of a
             head. It is trained in single precision, on an accelerator in mixed precision and compiled.
     """
+    device = choose_device(params.device, "train.device")
+    source = _Sampler(moments, ridge, device)
+    return descend_on(
+        params, source, moments.size, moments.cross.shape[1], device=device, keeper=keeper, build=build
+    )
+
+
+def descend_on(
+    params: TrainParams,
+    source: Source,
+    width: int,
+    classes: int,
+    *,
+    device: str,
+    keeper: Keeper | None = None,
+    build: Build | None = None,
+) -> tuple[Layers, list[tuple[int, float]]]:
+    """As `descend`, on rows of `width` numbers from any source; an epoch has a generator of its own."""
     import torch
 
-    device = choose_device(params.device, "train.device")
     torch.manual_seed(params.seed)
-    classes = moments.cross.shape[1]
-    network = (
-        build(moments.size, classes).float() if build else _network(params, moments.size, classes).double()
-    )
+    network = build(width, classes).float() if build else _network(params, width, classes).double()
     network = network.to(device)
     optimiser = torch.optim.Adam(network.parameters(), lr=params.learning_rate)
-    sampler = _Sampler(moments, ridge, device)
     curve = keeper.resume(network, optimiser, params.epochs) if keeper else []
     # Compiling pays where a step is long, which on a processor it is not.
     running = torch.compile(network) if build and device != "cpu" else network
@@ -78,13 +98,13 @@ def descend(
         if stale(curve, params.patience):
             break
         generator = torch.Generator().manual_seed(params.seed * 1_000_003 + epoch)
-        curve.append((epoch + 1, _epoch(running, optimiser, sampler, params.batch, generator)))
+        curve.append((epoch + 1, _epoch(running, optimiser, source, params.batch, generator)))
         if keeper and (epoch + 1) % CHECKPOINT_EPOCHS == 0:
             keeper.keep(network, optimiser, curve)
     if build:
         from airlock.models.dense import dense_layers
 
-        return dense_layers(network.cpu(), moments.size), curve
+        return dense_layers(network.cpu(), width), curve
     return _layers(network), curve
 
 
@@ -137,12 +157,12 @@ class _Sampler:
         return self.means[labels] * len(self.means) + normal @ self.root, labels
 
 
-def _epoch(network: Any, optimiser: Any, sampler: _Sampler, batch: int, generator: torch.Generator) -> float:
+def _epoch(network: Any, optimiser: Any, source: Source, batch: int, generator: torch.Generator) -> float:
     import torch
 
     total = 0.0
     for _ in range(STEPS_AN_EPOCH):
-        rows, labels = sampler.draw(batch, generator)
+        rows, labels = source.draw(batch, generator)
         kind, single = rows.device.type, next(network.parameters()).dtype == torch.float32
         mixed = single and kind != "cpu" and torch.amp.is_autocast_available(kind)
         with torch.autocast(kind, torch.bfloat16) if mixed else nullcontext():

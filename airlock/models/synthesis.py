@@ -239,10 +239,13 @@ def _smoothed(counts: Floats, deviation: float) -> Floats:
 
 
 def stream(
-    known: Distribution, schema: Schema, *, batch: int, seed: int = 0
+    known: Distribution, schema: Schema, *, batch: int, seed: int = 0, shares: Shares | None = None
 ) -> Iterator[tuple[Floats, NDArray[np.int32]]]:
-    """Batches of encoded synthetic records and labels without end, for networks: none comes twice."""
-    shares = shares_of(known)
+    """Batches of encoded synthetic records and labels without end, for networks: none comes twice.
+
+    Whoever asks for many streams of one release makes its `shares` once.
+    """
+    shares = shares or shares_of(known)
     for number in itertools.count():
         random = np.random.default_rng([seed, number])
         bins = draw_bins(shares, max(batch, LEAST_DRAWN), random)

@@ -36,6 +36,7 @@ def main(room: Room) -> None:
         release,
         tensors,
         checkpoint=room.paths.get("checkpoint"),
+        **_needed(room, release),
     )
     earlier = [one for one in [manifest.load(room.path(RELEVANCE))] if one.applies]
     cost = manifest.total_epsilon([*earlier, release])
@@ -53,6 +54,16 @@ def main(room: Room) -> None:
     write_text(
         room.path(CURVE), "epoch,loss\n" + "".join(f"{epoch},{loss:.9g}\n" for epoch, loss in trained.curve)
     )
+
+
+def _needed(room: Room, release: manifest.Manifest) -> dict[str, Any]:
+    """The schema, for a network that is trained on synthetic records of it."""
+    asked = room.params.train
+    if release.mechanism != "inputs" or (asked.network is None and asked.method != "sgd"):
+        return {}
+    from airlock.records.schema import load_schema
+
+    return {"schema": load_schema(room.path(f"data/schemas/{room.params.dataset}.yaml"))}
 
 
 def _document(room: Room, release: manifest.Manifest, trained: Trained) -> dict[str, Any]:
