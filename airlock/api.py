@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import RegressorTags
 
 from airlock.errors import InputError
 from airlock.models.features.softmax import softmax
@@ -32,7 +33,7 @@ class Model(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         path: the folder, `data/model` or one that `airlock export --sklearn` wrote.
-        classes_: names of the classes, in the order of `predict_proba`'s columns.
+        classes_: names of the classes, in the order of `predict_proba`'s columns; of a number, its name alone.
         feature_names_in_: the columns that records must have.
     """
 
@@ -60,6 +61,26 @@ class Model(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What a record looks like: columns, bounds, classes."""
         return self._schema
 
+    @property
+    def _number(self) -> tuple[float, float]:
+        return self._model.number or (-np.inf, np.inf)
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn takes it for."""
+        tags = super().__sklearn_tags__()
+        if self._model.number:
+            tags.estimator_type, tags.classifier_tags, tags.regressor_tags = (
+                "regressor",
+                None,
+                RegressorTags(),
+            )
+        return tags
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy, as of scikit-learn's classifiers; of a number R^2, as of its regressors."""
+        mixin = RegressorMixin if self._model.number else ClassifierMixin
+        return float(mixin.score(self, X, y, sample_weight))
+
     def fit(self, X: Any, y: Any = None) -> Model:
         """Refused: training is what the pipeline does, behind the wall."""
         raise InputError(
@@ -71,11 +92,21 @@ class Model(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._rows(X, self._model.logits)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probabilities, (n, classes); a row of NaN for a record that the schema drops."""
+        """Probabilities, (n, classes); a row of NaN for a record that the schema drops.
+
+        Raises:
+            InputError: the label is a number.
+        """
+        if self._model.number:
+            raise InputError("this model predicts a number, which has no classes: use predict")
         return self._rows(X, lambda records: softmax(self._model.logits(records)))
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Names of the likeliest classes; None for a record that the schema drops."""
+        """Names of the likeliest classes, None for a record that the schema drops; of a label that is a number,
+        its values, NaN for such a record.
+        """
+        if self._model.number:
+            return self._rows(X, lambda records: np.clip(self._model.logits(records), *self._number))[:, 0]
         logits = self.decision_function(X)
         known = np.isfinite(logits).all(axis=1)
         names = self.classes_.astype(object)[np.where(known, np.nan_to_num(logits).argmax(axis=1), 0)]

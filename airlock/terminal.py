@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any, TextIO
 
 # Control characters, and those that turn text around; tabs and ends of lines are text.
@@ -57,3 +58,11 @@ class _Plain:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def number_words(found: Mapping[str, Any]) -> str:
+    """How well a number is predicted, in one line without its end."""
+    low, high = found.get("r2_low"), found.get("r2_high")
+    between = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
+    share = "not to be told" if found.get("r2") is None else f"{found['r2']:.3f}"
+    return f"R^2       {share}{between}, errors {found['rmse']:.4g} (root mean square) and {found['mae']:.4g} (mean)"

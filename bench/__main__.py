@@ -13,6 +13,7 @@ PARTS = (
     "bench.flagship.relevance",
     "bench.scale.scaling",
     "bench.tables_beside",
+    "bench.numbers",
     "bench.tables",
 )
 

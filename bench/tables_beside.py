@@ -4,8 +4,8 @@ privacy.
     python -m bench.tables_beside [--tools TOOL ...] [--tables TABLE ...]
 
 The same splits (80/20), bounds, epsilon and delta for all; DP-EBM's learning rate is chosen for it on a
-validation fifth. Cells go to bench/results/tables/beside.jsonl as they come and are not made twice. Epsilon 1
-comes first. diffprivlib and interpret-core have environments of
+validation fifth. Cells go to bench/results/tables/beside.jsonl as they come and are not made twice. Every
+epsilon of one split comes before the next split. diffprivlib and interpret-core have environments of
 their own, made in .peers when they are first needed: they want different versions of scikit-learn.
 """
 
@@ -47,8 +47,8 @@ def main() -> None:
     known = [*keel.names("held_out"), *keel.names("report_only")]
     tables = asked.tables or [name for name in known if keel.has(name)]
     done = {tuple(row[name] for name in ("table", "split", "epsilon", "tool")) for row in rows()}
-    for epsilon in EPSILONS:
-        for split in range(SPLITS):
+    for split in range(SPLITS):
+        for epsilon in EPSILONS:
             for tool in asked.tools:
                 for table in tables:
                     cell = (table, split, None if tool in OPEN else epsilon, tool)

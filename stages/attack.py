@@ -137,14 +137,14 @@ def proven_together(plans: Sequence[Plan], delta: float, near: Any) -> tuple[flo
 
 def _given(params: Params, schema_path: Path, file: Path) -> tuple[Facts, Pair]:
     """Records of a file that follows the data set's schema; the last one is the one in question."""
-    from airlock.records.encoding import described_columns, encode, encoded_shape
+    from airlock.records.encoding import described_columns, encode, encoded_layout, encoded_shape
     from airlock.records.tables import open_table
 
     schema = load_schema(schema_path)
     columns = [*schema.sources, schema.label.column]
     parts = [encode(batch, schema) for batch in open_table(file).batches(columns)]
     x, y = np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts])
-    labels = tuple(str(name) for name in schema.label.classes)
+    labels = tuple(str(name) for name in schema.label.names)
     facts = Facts(
         "attack",
         True,
@@ -158,6 +158,8 @@ def _given(params: Params, schema_path: Path, file: Path) -> tuple[Facts, Pair]:
         features=schema.features,
         columns=described_columns(schema) if schema.columns else None,
         label=schema.label.column,
+        layout=encoded_layout(schema),
+        number=schema.label.number,
     )
     present = EncodedRecords(x, y.astype(np.int32))
     absent = present.with_record(len(y) - 1, x[-1], -1)

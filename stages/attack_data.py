@@ -92,5 +92,6 @@ def model(facts: Facts) -> Model:
     """
     named = features.choose("auto", facts.kind, facts.features)
     width = features.feature_map(named, facts.kind, facts.shape).width
-    layers = [(np.zeros((width, len(facts.labels))), np.arange(len(facts.labels), dtype=np.float64))]
-    return Model(named, facts.kind, facts.shape, facts.labels, [], layers)
+    last = np.array([facts.number[1]]) if facts.number else np.arange(len(facts.labels), dtype=np.float64)
+    layers = [(np.zeros((width, len(facts.labels))), last)]
+    return Model(named, facts.kind, facts.shape, facts.labels, [], layers, number=facts.number)

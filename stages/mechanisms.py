@@ -283,6 +283,29 @@ MECHANISMS = {
 }
 
 
+NUMBERS = ("coefficients", "coefficients-iterated")
+"""Mechanisms that offer a label which is a number."""
+
+
+def check_label(params: Params, facts: Facts) -> None:
+    """Refuse what knows classes only, where the label is a number.
+
+    Raises:
+        ParamsError: with what to set instead.
+    """
+    name = params.release.mechanism
+    if facts.number and name not in NUMBERS:
+        raise ParamsError(
+            f"params.yaml: '{name}' predicts classes, and the label '{facts.label}' is a number: set "
+            f"release.mechanism to auto, {' or '.join(NUMBERS)}"
+        )
+    if facts.number and params.relevance.weighs:
+        raise ParamsError(
+            f"params.yaml: relevance.mode {params.relevance.mode} weighs features by classes, and the label "
+            f"'{facts.label}' is a number: set relevance.mode to auto"
+        )
+
+
 @overload
 def mechanism(name: str, room: Literal["release"] = "release") -> Mechanism: ...
 @overload

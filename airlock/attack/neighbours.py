@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from airlock.models.numbers import HALF
 from airlock.privacy.guarantees import Neighbours
 from airlock.privacy.plan import Facts
 
@@ -61,7 +62,7 @@ def pairs(
     """
     extremes = [*hints, *extreme_records(facts, seed)]
     for around in ("null records", "random corners", "copies of itself"):
-        for label in sorted({0, len(facts.labels) - 1}):
+        for label in sorted({0, last_label(facts)}):
             for name, record in extremes:
                 others = surroundings(facts, around, record, label, seed)
                 present = others.with_record(PLACE, record, label)
@@ -69,8 +70,13 @@ def pairs(
                 if relation == "zero-out":
                     yield Pair(f"{words}, or a null record", present, others.with_record(PLACE, record, -1))
                 else:
-                    other = _opposite(record), len(facts.labels) - 1 - label
+                    other = _opposite(record), last_label(facts) - label
                     yield Pair(f"{words}, or its opposite", present, others.with_record(PLACE, *other))
+
+
+def last_label(facts: Facts) -> int:
+    """Of the classes, or the last step of a number's grid."""
+    return 2 * HALF if facts.number else len(facts.labels) - 1
 
 
 def extreme_records(facts: Facts, seed: int) -> list[tuple[str, Records]]:
@@ -99,7 +105,7 @@ def surroundings(facts: Facts, around: str, record: Records, label: int, seed: i
     corners = random.integers(0, 2, (facts.n, *facts.shape)).astype(np.float64)
     if around == "null records":
         return EncodedRecords(as_encoded(np.zeros_like(corners), facts), np.full(facts.n, -1, np.int32))
-    labels = random.integers(0, len(facts.labels), facts.n).astype(np.int32)
+    labels = random.integers(0, last_label(facts) + 1, facts.n).astype(np.int32)
     return EncodedRecords(as_encoded(corners, facts), labels)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -36,13 +37,21 @@ def command() -> None:
         raise InputError(
             "the evaluation is not of this model: run `dvc repro`, then `airlock evaluate` again"
         )
-    low, high = found["interval"]
-    typer.echo(
-        f"Accuracy  {found['accuracy']:.1%} ({low:.1%} to {high:.1%}) on {found['records']} private records"
-    )
+    typer.echo(_words(found))
     typer.echo(
         f"Price     epsilon {found['epsilon']:.4g}, delta {found['delta']:g}; "
         "`airlock report` and the page show it"
+    )
+
+
+def _words(found: dict[str, Any]) -> str:
+    from airlock.terminal import number_words
+
+    if found["accuracy"] is None:
+        return f"{number_words(found)} on {found['records']} private records"
+    low, high = found["interval"]
+    return (
+        f"Accuracy  {found['accuracy']:.1%} ({low:.1%} to {high:.1%}) on {found['records']} private records"
     )
 
 

@@ -35,6 +35,9 @@ def command(
         [], "--category", help=f"Take as categories (also codes) these {PATTERNS}"
     ),
     number: list[str] = typer.Option([], "--number", help=f"Take as numbers these {PATTERNS}"),
+    regression: bool = typer.Option(
+        False, "--regression", help="Take the label as a number to predict, not as classes."
+    ),
     image: str | None = typer.Option(
         None, "--image", metavar="HxWxC", help="The records are images of this size."
     ),
@@ -81,7 +84,14 @@ def command(
     target = _draft_path(draft_name) if draft_name else None
     if file is not None:
         wishes = Wishes(
-            label, tuple(ignore), tuple(category), tuple(number), _size(image), _decimal(decimal), header
+            label,
+            tuple(ignore),
+            tuple(category),
+            tuple(number),
+            _size(image),
+            _decimal(decimal),
+            header,
+            regression,
         )
         target = _draft(file, name, wishes, force, resume=ask)
     assert target is not None
@@ -121,6 +131,8 @@ def _draft(file: str, name: str | None, wishes: Wishes, force: bool, *, resume: 
         made = draft(open_table(path, header=wishes.header is not False), name, wishes, progress)
     write_private(target, made.text.encode())
     _tell(home, name, made)
+    if made.number:
+        typer.echo("The label is taken as a number: its value will be predicted, not a class.")
     typer.echo(f"A draft of the schema is in {target}\n{WHY}")
     return target
 
@@ -295,7 +307,10 @@ def _public_words(schema: Any) -> list[str]:
     imputed += ["the images"] if schema.image and schema.image.missing != "refuse" else []
     lines = [f"names of {len(names)} columns: {', '.join(names[:40])}{' ...' if len(names) > 40 else ''}"]
     lines += [f"ignored columns: {listed(schema.ignored)}"] if schema.ignored else []
-    lines += [f"classes of '{schema.label.column}': {', '.join(schema.label.classes)}"]
+    if schema.label.number:
+        lines += ["bounds of the number '{}': {:g} to {:g}".format(schema.label.column, *schema.label.number)]
+    else:
+        lines += [f"classes of '{schema.label.column}': {', '.join(schema.label.classes)}"]
     lines += [
         f"categories of '{column.name}': {', '.join(column.categories)}"
         for column in schema.columns

@@ -25,7 +25,7 @@ def command(
         False, "--json", help="Print a JSON list of labels, or of labels and probabilities."
     ),
 ) -> None:
-    """Predict the class of every record in a file.
+    """Predict the class of every record in a file, or its number where the label is one.
 
     Example: airlock predict data/model new.csv --probabilities --output labels.csv
     """
@@ -37,6 +37,9 @@ def command(
     from airlock.storage import load_model
 
     loaded = load_model(model)
+    if loaded.number:
+        _write(_numbers(loaded, file, as_json=as_json, probabilities=probabilities), output)
+        return
     # A record that the schema drops (a missing value, say) has no label.
     found = [pair for batch in predict(loaded, file) for pair in zip(*batch, strict=True)]
     labels = [loaded.labels[int(scores.argmax())] if known else None for scores, known in found]
@@ -61,10 +64,45 @@ def command(
             value = [f"{numbers[row - 1]:.6g}" if label else ""] if numbers else []
             writer.writerow([row, label or "", *(share or blank), *value])
         text = sink.getvalue()
+    _write(text, output)
+
+
+def _write(text: str, output: Path | None) -> None:
     if output:
         output.write_text(text)
     else:
         typer.echo(text, nl=False)
+
+
+def _numbers(model: Model, file: Path, *, as_json: bool, probabilities: bool) -> str:
+    """One number a record; none where the schema drops it."""
+    import json
+
+    from airlock.errors import InputError
+    from airlock.models.predict import encoded_batches
+
+    if probabilities:
+        raise InputError("this model predicts a number, which has no classes: leave out --probabilities")
+    found: list[float | None] = []
+    for encoded in encoded_batches(model, file):
+        values = model.expected(encoded.x)
+        assert values is not None
+        known = zip(values, encoded.valid, strict=True)
+        found += [float(f"{value:.6g}") if valid else None for value, valid in known]
+    if as_json:
+        return json.dumps(found) + "\n"
+    rows = (f"{row},{'' if value is None else value!r}" for row, value in enumerate(found, start=1))
+    return "\n".join([f"row,{_quoted(model.labels[0])}", *rows]) + "\n"
+
+
+def _quoted(name: str) -> str:
+    """A column's name as CSV has it."""
+    import csv
+    import io
+
+    sink = io.StringIO()
+    csv.writer(sink, lineterminator="").writerow([name])
+    return sink.getvalue()
 
 
 def _expected(model: Model, file: Path) -> list[float]:

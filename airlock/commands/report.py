@@ -106,6 +106,8 @@ def read_summary(workspace: Path) -> dict[str, Any]:
 
 
 def _lines(summary: dict[str, Any]) -> list[str]:
+    from airlock.terminal import number_words
+
     if not summary:
         return []
     readers, breaches = (
@@ -113,11 +115,18 @@ def _lines(summary: dict[str, Any]) -> list[str]:
         ", ".join(summary["breaches"]) or "none",
     )
     return [
-        f"Accuracy  {_accuracy(summary)}",
+        f"{number_words(summary)} on {summary['records']} {summary['holdout']} records{_beside(summary)}"
+        if summary.get("rmse") is not None
+        else f"Accuracy  {_accuracy(summary)}",
         f"Privacy   {_privacy(summary)}",
         *([f"Budget    {_spending(summary['budget'])}"] if summary["budget"] else []),
         f"Records   {readers} could read them; {breaches} of the open stages could",
     ]
+
+
+def _beside(summary: dict[str, Any]) -> str:
+    reference = summary.get("reference_r2")
+    return "" if reference is None else f"; R^2 {reference:.3f} without privacy"
 
 
 def _accuracy(summary: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from airlock.errors import AirlockError
 from airlock.evidence import receipts
 from airlock.inside import manifest
 from airlock.inside.digests import sha256_path
+from airlock.models.numbers import of_noisy_sums
 from airlock.privacy.intervals import noisy_share
 
 MEASURES = ("balanced_accuracy", "f1", "auc", "brier")
@@ -33,19 +34,36 @@ def private_evaluation(root: Path) -> dict[str, Any] | None:
     try:
         made = manifest.load(folder)
         figures = json.loads((folder / "evaluation.json").read_text())
-        accuracy, records = float(figures["accuracy"]), int(figures["records"])
+        records = int(figures["records"])
+        if "errors" in figures:
+            return {**_said(made, records), "accuracy": None, **_errors(figures)}
+        accuracy = float(figures["accuracy"])
         noise = float(figures["noise_of_accuracy"])
-    except (AirlockError, OSError, ValueError, KeyError, TypeError):
+    except (AirlockError, OSError, ValueError, KeyError, TypeError, ArithmeticError):
         return None
     return {
-        "holdout": "private",
+        **_said(made, records),
         "accuracy": accuracy,
-        "records": records,
         "interval": list(noisy_share(accuracy, records, noise)),
-        "epsilon": made.proven.epsilon,
-        "delta": made.proven.delta,
         **_measures(figures),
     }
+
+
+def _said(made: manifest.Manifest, records: int) -> dict[str, Any]:
+    return {
+        "holdout": "private",
+        "records": records,
+        "epsilon": made.proven.epsilon,
+        "delta": made.proven.delta,
+    }
+
+
+def _errors(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a number: R^2 with the interval of its noise, and errors; refused where they are not finite."""
+    found = of_noisy_sums(figures)
+    if not all(value is None or math.isfinite(value) for value in found.values()):
+        raise ValueError("errors of a number are finite")
+    return found
 
 
 def _measures(figures: Mapping[str, Any]) -> dict[str, Any]:

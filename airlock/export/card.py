@@ -27,6 +27,12 @@ LIMITS = (
     "the noise is large.",
 )
 
+NUMBER_LIMITS = (
+    *LIMITS[:2],
+    "An answer is the mean that a linear model of the features expects, within the label's bounds; how far a "
+    "single record may lie from it is what the errors say.",
+)
+
 
 def card_of(model: Model, workspace: Path | None) -> dict[str, Any]:
     """The card as a document. The release and the metrics are read from a workspace, if they are those of
@@ -43,7 +49,10 @@ def card_of(model: Model, workspace: Path | None) -> dict[str, Any]:
             "records": (release.details.get("data") or {}).get("n") if release else None,
             "columns": len(schema.sources),
         },
-        "label": {"column": schema.label.column, "classes": list(model.labels)},
+        "label": {
+            "column": schema.label.column,
+            **({"bounds": list(model.number)} if model.number else {"classes": list(model.labels)}),
+        },
         "model": {
             "features": model.features,
             "mechanism": model.document.get("mechanism"),
@@ -52,7 +61,7 @@ def card_of(model: Model, workspace: Path | None) -> dict[str, Any]:
         "release": model.document.get("release"),
         "privacy": _privacy(release),
         "metrics": _metrics(workspace) if release else None,
-        "limits": list(LIMITS),
+        "limits": list(NUMBER_LIMITS if model.number else LIMITS),
     }
 
 
@@ -65,10 +74,10 @@ def markdown(card: Mapping[str, Any]) -> str:
     lines += [
         f"- **Data**: {data['name']}, {'public' if data['public'] else 'private'}, {count}, "
         f"{data['columns']} columns, {data['kind']}",
-        f"- **Predicts**: {label['column']} ({', '.join(label['classes'])})",
+        f"- **Predicts**: {label['column']} ({_answers(label)})",
         f"- **Model**: features {card['model']['features']}, mechanism {card['model']['mechanism']}",
         f"- **Privacy**: {_words(privacy)}",
-        f"- **Accuracy**: {_accuracy(metrics)}",
+        f"- **{'R^2' if 'bounds' in label else 'Accuracy'}**: {_accuracy(metrics)}",
         f"- **Release**: {card['release']}",
         "",
         "## Limits",
@@ -108,7 +117,15 @@ def _metrics(workspace: Path | None) -> dict[str, Any] | None:
         document = json.loads(((workspace or Path()) / METRICS).read_text())
     except (OSError, ValueError):
         return None
-    return {name: document.get(name) for name in ("holdout", "accuracy", "records", "recall")}
+    named = ("r2", "rmse", "mae") if document.get("rmse") is not None else ("recall",)
+    return {name: document.get(name) for name in ("holdout", "accuracy", "records", *named)}
+
+
+def _answers(label: Mapping[str, Any]) -> str:
+    if "bounds" in label:
+        low, high = label["bounds"]
+        return f"a number from {low:g} to {high:g}"
+    return ", ".join(label["classes"])
 
 
 def _words(privacy: Mapping[str, Any] | None) -> str:
@@ -125,6 +142,10 @@ def _words(privacy: Mapping[str, Any] | None) -> str:
 
 
 def _accuracy(metrics: Mapping[str, Any] | None) -> str:
+    if metrics and metrics.get("rmse") is not None:
+        share = "not to be told" if metrics["r2"] is None else f"{metrics['r2']:.3f}"
+        errors = f"errors {metrics['rmse']:.4g} (root mean square) and {metrics['mae']:.4g} (mean)"
+        return f"{share}, {errors}, on {metrics['records']} {metrics['holdout']} records"
     if not metrics or metrics["accuracy"] is None:
         return "not measured"
     low, high = metrics.get("interval") or (None, None)

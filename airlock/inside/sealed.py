@@ -252,12 +252,11 @@ def facts_of(meta: Mapping[str, Any]) -> Facts:
         SealError: the document is of another version or was cut.
     """
     names = {field.name for field in fields(Facts)}
-    # Sealed before there were slots for friends, and before columns were described.
-    meta = {"friends": None, "columns": None, "label": "label", "layout": None, **meta}
+    # Sealed before there were slots for friends, before columns were described, and before labels were numbers.
+    meta = {"friends": None, "columns": None, "label": "label", "layout": None, "number": None, **meta}
     if meta.get("version") != VERSION or not names <= meta.keys():
         raise SealError(f"{META} is not of this version: run `dvc repro --force ingest`")
-    values = {name: meta[name] for name in names}
-    return Facts(**{**values, "shape": tuple(meta["shape"]), "labels": tuple(meta["labels"])})
+    return Facts.from_json({name: meta[name] for name in names})
 
 
 def generation_of(meta: Mapping[str, Any]) -> int | None:

@@ -36,6 +36,21 @@ def check_data(kind: Any, shape: Any, labels: Any) -> None:
         raise ValueError("a model names its classes")
 
 
+def check_number(bounds: Any, labels: Any) -> None:
+    """Bounds of a label that is a number, which is then the only one; None of classes.
+
+    Raises:
+        ValueError: they are none.
+    """
+    if bounds is None:
+        return
+    low, high = bounds
+    if not all(type(end) in (int, float) and abs(end) <= LARGEST_FLOAT for end in bounds) or not low < high:
+        raise ValueError("a number has two bounds, the lower one first")
+    if len(labels) != 1:
+        raise ValueError("a model of a number has one score")
+
+
 def check_floats(value: NDArray[Any], shape: Shape) -> None:
     """Finite floating-point numbers of at most LARGEST_FLOAT.
 

@@ -90,9 +90,11 @@ def propagate(rows: Array, layers: Layers, start: Array | None = None) -> Array:
 
 
 def linear_chain(model: Model) -> Layers | None:
-    """The layers behind a model's centred rows, whitening among them; None for another form."""
+    """The layers behind a model's centred rows, whitening among them; None for another form, and for numbers,
+    which have no classes to compare.
+    """
     steps = list(model.steps)
-    if type(model) is not Model or not steps or not isinstance(steps[0], Centre):
+    if type(model) is not Model or model.number or not steps or not isinstance(steps[0], Centre):
         return None
     if len(steps) > 2 or (len(steps) == 2 and whitening(model) is None):
         return None
@@ -166,7 +168,8 @@ def places_of(model: Model) -> list[tuple[Any, ...]]:
 
 
 def _centred(scores: Array) -> Array:
-    above: Array = scores - scores.mean(axis=1, keepdims=True)
+    """Above the mean of all classes; a number is itself."""
+    above: Array = scores if scores.shape[1] == 1 else scores - scores.mean(axis=1, keepdims=True)
     return above
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airlock.models.bounds import check_data, check_floats
+from airlock.models.bounds import check_data, check_floats, check_number
 from airlock.models.features.features import FeatureMap, feature_map
 from airlock.models.features.projection import Step, check_steps, steps_of, tensors_of
 from airlock.models.features.rows import LIMIT
@@ -27,7 +27,7 @@ NO_ANSWER = -1
 
 @dataclass(frozen=True)
 class Model:
-    """A classifier.
+    """A classifier, or (with `number`) a regression.
 
     Attributes:
         features: name of the feature map.
@@ -37,6 +37,7 @@ class Model:
         steps: released steps between feature map and head.
         layers: weight and offset of each dense layer; a rectifier stands between two.
         document: anything else that describes it (schema, release, training), kept in model.json.
+        number: bounds of a label that is a number, whose one score is the number itself; None of classes.
     """
 
     features: str
@@ -46,6 +47,7 @@ class Model:
     steps: Sequence[Step]
     layers: Layers
     document: Mapping[str, Any] = field(default_factory=dict)
+    number: tuple[float, float] | None = None
 
     @property
     def map(self) -> FeatureMap:
@@ -64,7 +66,7 @@ class Model:
 
     def expected(self, records: NDArray[Any]) -> NDArray[np.float64] | None:
         """The expected value of a target that is a number; None of a class."""
-        return None
+        return None if self.number is None else np.clip(self.logits(records)[:, 0], *self.number)
 
     def scorer(self) -> Scorer:
         """What gives a batch its scores, made ready once."""
@@ -117,6 +119,7 @@ class Model:
             ValueError, ArithmeticError, ParamsError: this is no model.
         """
         check_data(self.kind, self.shape, self.labels)
+        check_number(self.number, self.labels)
         check_layers(self.layers, check_steps(self.steps, self.map.width), len(self.labels))
 
     def tensors(self) -> dict[str, NDArray[Any]]:
@@ -138,6 +141,7 @@ class Model:
             "shape": list(self.shape),
             "labels": list(self.labels),
             "layers": [list(weight.shape) for weight, _ in self.layers],
+            **({"number": list(self.number)} if self.number else {}),
         }
 
 
@@ -174,6 +178,7 @@ def model_of(document: Mapping[str, Any], tensors: Tensors) -> Model:
         steps,
         layers,
         dict(document),
+        tuple(document["number"]) if document.get("number") else None,
     )
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from airlock.models.features.projection import eigen, spectral_radius
 from airlock.models.features.rows import LIMIT
+from airlock.models.numbers import HALF
 
 Tensors = Mapping[str, NDArray[np.int64]]
 PATH_POWERS = 12
@@ -29,7 +30,7 @@ class Moments:
 
     Attributes:
         values, vectors: of the noisy Gram matrix.
-        cross: sum of a (e_y - 1/M)^T, (size, classes).
+        cross: sum of a (e_y - 1/M)^T, (size, classes); of a number sum of a t, t from -1 to 1, (size, 1).
         radius: edge of the spectrum of the Gram matrix's noise.
         n: records, which is public.
     """
@@ -77,12 +78,12 @@ class Moments:
 def moments_of(tensors: Tensors, details: Mapping[str, Any], n: int) -> Moments:
     """From the integers of a release to moments."""
     values, vectors = eigen(tensors["gram"])
-    classes = tensors["cross"].shape[1]
+    unit = HALF if "number" in details else tensors["cross"].shape[1]
     noise = float(details["sums"]["gram"]["scale"])
     return Moments(
         values / LIMIT**2,
         vectors,
-        tensors["cross"] / (LIMIT * classes),
+        tensors["cross"] / (LIMIT * unit),
         spectral_radius(len(values), noise) / LIMIT**2,
         n,
     )

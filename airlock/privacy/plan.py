@@ -20,7 +20,7 @@ class Facts:
         n: training records, null records included; public under zero-out.
         n_holdout: sealed holdout records.
         shape: of one encoded record: (d,) for tables, (height, width, channels) for images.
-        labels: class names in order.
+        labels: class names in order; of a number, the name of its column alone.
         schema: SHA-256 of the confirmed schema.
         fingerprint: keyed fingerprint of the raw records.
         split: the ingest parameters that shaped the split.
@@ -33,6 +33,7 @@ class Facts:
         label: name of the label's column, beside `columns`.
         layout: of a table, kinds of the encoded columns in order (airlock/models/features/hybrid.py); None for
             data sealed before it was told.
+        number: bounds of a label that is a number; None where it is a class.
     """
 
     population: str
@@ -52,11 +53,14 @@ class Facts:
     columns: Sequence[Mapping[str, Any]] | None = None
     label: str = "label"
     layout: str | None = None
+    number: tuple[float, float] | None = None
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Facts:
         """The inverse of `dataclasses.asdict`, after a way through JSON."""
-        return cls(**{**document, "shape": tuple(document["shape"]), "labels": tuple(document["labels"])})
+        pairs = {name: tuple(document[name]) for name in ("shape", "labels")}
+        number = document.get("number")
+        return cls(**{**document, **pairs, "number": tuple(number) if number else None})
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ class Wishes:
     image: tuple[int, int, int] | None = None
     decimal: str | None = None
     header: bool | None = None
+    regression: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class Draft:
     choices: tuple[Choice, ...]
     rare: Mapping[str, int]
     notes: tuple[str, ...]
+    number: bool = False
 
 
 def draft(
@@ -114,7 +116,8 @@ def draft(
         _refuse_values_for_names(table, profiles)
     decimal, notes = _decimal(profiles, wishes)
     target, why = _find_label(profiles, wishes.label)
-    notes = [f"label: {target.name} ({why})", *notes, *_nearly_alike(target)]
+    number = _as_number(target, wishes, decimal)
+    notes = [f"label: {target.name} ({why})", *notes, *([number] if number else _nearly_alike(target))]
     rest = [profile for profile in profiles.values() if profile is not target]
     image = _image(rest, wishes, notes)
     used = _names_of(image) if image else set()
@@ -122,14 +125,20 @@ def draft(
     choices += [
         _choose(profile, wishes, decimal, bool(image)) for profile in rest if profile.name not in used
     ]
+    if image and number:
+        raise InputError(
+            f"label '{target.name}' is a number, which is for tables: name a column of classes with --label"
+        )
     if not image and all(choice.kind == "ignored" for choice in choices):
         raise InputError("no column is left to learn from: name some with --number or --category")
     choices.append(Choice(target, "label", why))
     extra = _extra(table, profiles, decimal, notes)
-    assert target.counts is not None
-    rare = {value: count for value, count in target.counts.items() if count < RARE_CLASS}
+    counts = {} if number else target.counts or {}
+    rare = {value: count for value, count in counts.items() if count < RARE_CLASS}
     ordered = tuple(sorted(choices, key=lambda choice: choice.profile.place))
-    return Draft(_write(name, target, image, ordered, extra), ordered, rare, tuple(notes))
+    return Draft(
+        _write(name, target, image, ordered, extra, number), ordered, rare, tuple(notes), bool(number)
+    )
 
 
 def _refuse_numbers_for_names(table: Table) -> None:
@@ -198,15 +207,31 @@ def _find_label(profiles: Mapping[str, Profile], asked: str | None) -> tuple[Pro
         raise InputError("which column is the label? Say it with --label COLUMN")
     if not profile.simple:
         raise InputError(f"label '{found}' holds neither numbers nor text: name another column with --label")
-    if profile.values is None:
-        problem = "numbers with more than" if profile.numeric else "more than"
+    if profile.values is None and not (profile.numeric or profile.commas):
         raise InputError(
-            f"label '{found}' has {problem} {MOST_CATEGORIES} different values: Airlock predicts classes; name another "
-            "column with --label"
+            f"label '{found}' has more than {MOST_CATEGORIES} different texts: name a column of classes or "
+            "numbers with --label"
         )
-    if len(profile.values) < 2:
+    if profile.values is not None and len(profile.values) < 2:
         raise InputError(f"label '{found}' has one class only: name another column with --label")
     return profile, why
+
+
+def _as_number(target: Profile, wishes: Wishes, decimal: str) -> str | None:
+    """Why the label is a number to predict; None where it is a class.
+
+    Raises:
+        InputError: it has to be one, and cannot be read as one.
+    """
+    numeric = target.commas if decimal == "," else target.numeric
+    if not wishes.regression and target.values is not None:
+        return None
+    if not numeric:
+        raise InputError(
+            f"label '{target.name}' has values that are no numbers: leave out --regression, or name another column"
+        )
+    why = "as you said" if wishes.regression else f"more than {MOST_CATEGORIES} different numbers"
+    return f"label: a number to predict, not classes ({why}); it needs bounds like any number"
 
 
 def _choose(profile: Profile, wishes: Wishes, decimal: str, beside_image: bool) -> Choice:
@@ -378,7 +403,12 @@ def _extra(table: Table, profiles: Mapping[str, Profile], decimal: str, notes: l
 
 
 def _write(
-    name: str, target: Profile, image: dict[str, Any] | None, choices: Sequence[Choice], extra: dict[str, Any]
+    name: str,
+    target: Profile,
+    image: dict[str, Any] | None,
+    choices: Sequence[Choice],
+    extra: dict[str, Any],
+    number: str | None = None,
 ) -> str:
     lines = [MARK + line for line in HEADER.format(name=name).splitlines()]
     lines += [
@@ -389,10 +419,17 @@ def _write(
         "confirmed: false",
     ]
     lines += [_flow(**{key: value})[1:-1] for key, value in extra.items()]
-    lines += [
-        f"{MARK}found in the data, unconfirmed: classes{', missing' if target.missing else ''}",
-        f"label: {_flow(column=target.name, classes=target.values, **_missing_label(target))}",
-    ]
+    if number:
+        lines += [f"{MARK}{number}"] + [f"{MARK}found in the data, unconfirmed: missing"] * bool(
+            target.missing
+        )
+        written = {"type": "number", "bounds": None, **_missing_label(target), "why": ""}
+        lines += [f"label: {_flow(column=target.name, **written)}"]
+    else:
+        lines += [
+            f"{MARK}found in the data, unconfirmed: classes{', missing' if target.missing else ''}",
+            f"label: {_flow(column=target.name, classes=target.values, **_missing_label(target))}",
+        ]
     if image:
         lines += [
             f"{MARK}bounds are the darkest and the brightest value, [0, 255] for bytes",

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from airlock.errors import SchemaError
 from airlock.models.features.hybrid import GRID, layout
+from airlock.models.numbers import on_grid
 from airlock.records import pixels
 from airlock.records.schema import Column, Schema
 from airlock.records.values import Values, buckets, days, numbers, texts
@@ -32,7 +33,7 @@ class Encoded:
 
     Attributes:
         x: float64 (n, d) in [0, 1] for tables, uint8 (n, height, width, channels) for images.
-        y: index of the class, -1 where there is none.
+        y: index of the class, or step of a number on its grid; -1 where there is none.
         valid: 0 marks a null record: a dropped row that stays counted, all zero.
         counts: values clipped, missing and dropped by column. They depend on values: the owner's log only.
     """
@@ -225,8 +226,19 @@ def _encode_labels(
 ) -> NDArray[np.int32]:
     label = schema.label
     values = read(label.column)
-    index, missing = texts(values, label.classes, "a label that is not in the schema")
+    index, missing = (
+        _steps(values, label.number)
+        if label.number
+        else texts(values, label.classes, "a label that is not in the schema")
+    )
     if label.missing == "refuse":
         values.refuse(missing, "a missing label")
     valid &= ~missing
     return index.astype(np.int32)
+
+
+def _steps(values: Values, bounds: tuple[float, float]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    found, missing = numbers(values)
+    clipped = np.clip(found, *bounds)
+    values.count("clipped", (clipped != found) & ~missing)
+    return np.where(missing, -1, on_grid(clipped, bounds)).astype(np.int32), missing

@@ -89,14 +89,17 @@ def open_columns(text: str) -> list[dict[str, Any]]:
 
 
 def _bounded(text: str) -> list[dict[str, Any]]:
-    """The numbers and dates of a draft.
+    """The numbers and dates of a draft, its label among them where that is a number.
 
     Raises:
         InputError: it was edited into something that is no schema.
     """
     try:
         document = yaml.load(text, Loader=LOADER)
-        return [column for column in document.get("columns") or [] if column["type"] != "category"]
+        columns = [column for column in document.get("columns") or [] if column["type"] != "category"]
+        label = document.get("label") or {}
+        number = [{**label, "name": label["column"]}] if label.get("type") == "number" else []
+        return [*columns, *number]
     except (yaml.YAMLError, AttributeError, KeyError, TypeError):
         raise InputError(
             "the draft is not valid YAML any more: mend it, or draft again with --force"
@@ -131,15 +134,17 @@ def for_pattern(text: str, bound: Bound, patterns: Sequence[str]) -> dict[str, B
 
 
 def _filled(line: str, bounds: Mapping[str, Bound], filled: list[str], again: bool) -> str:
-    if not line.startswith("- {"):
+    start, key = ("- ", "name") if line.startswith("- {") else ("label: ", "column")
+    if not line.startswith(f"{start}{{"):
         return line
     try:
-        (column,) = yaml.load(line, Loader=LOADER)
-    except (yaml.YAMLError, ValueError, TypeError):
+        column = yaml.load(line.removeprefix(start), Loader=LOADER)
+        found = bounds.get(column.get(key))
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError):
         return line  # written by hand in another way: it stays as it is, and the check names what it lacks
-    found = bounds.get(column.get("name"))
-    if found is None or column.get("type") == "category" or (column.get("bounds") is not None and not again):
+    divided = column.get("type", "category") != "category"
+    if found is None or not divided or (column.get("bounds") is not None and not again):
         return line
-    filled.append(column["name"])
+    filled.append(column[key])
     column |= {"bounds": [found.low, found.high]} | ({"why": found.why} if found.why else {})
-    return f"- {flow(column)}"
+    return f"{start}{flow(column)}"

@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from airlock.errors import InputError
+from airlock.models.numbers import HALF, of_grid
 from airlock.records.encoding import encode
 from airlock.records.schema import EPOCH, Column, Schema
 from airlock.records.values import UNITS, bucket
@@ -58,7 +59,11 @@ def records_of(schema: Schema, drawn: Sequence[Drawn], labels: Integers, random:
         column.name: _values(column, schema, one, random)
         for column, one in zip(schema.columns, drawn, strict=True)
     }
-    columns[schema.label.column] = pa.array(np.array(schema.label.classes, object)[labels], pa.string())
+    columns[schema.label.column] = (
+        pa.array(of_grid(labels, schema.label.number), pa.float64())
+        if schema.label.number
+        else pa.array(np.array(schema.label.classes, object)[labels], pa.string())
+    )
     if schema.user:
         numbers = np.arange(1, len(labels) + 1).astype(str).astype(object)
         columns[schema.user.column] = pa.array("made-up-" + numbers, pa.string())
@@ -192,4 +197,4 @@ def even_draw(schema: Schema, rows: int, random: Any, missing: float = 0.05) -> 
             drawn.append(Drawn(choice=random.integers(0, number, rows), missing=gone))
         else:
             drawn.append(Drawn(interval=(np.zeros(rows), np.ones(rows)), missing=gone))
-    return drawn, random.integers(0, len(schema.label.classes), rows)
+    return drawn, random.integers(0, 2 * HALF + 1 if schema.label.number else len(schema.label.classes), rows)

@@ -123,7 +123,7 @@ def facts_of(found: Mapping[Role, Handle], schema: Schema, params: Params) -> Fa
         n=split.n,
         n_holdout=split.n_holdout,
         shape=encoded_shape(schema),
-        labels=schema.label.classes,
+        labels=schema.label.names,
         schema=schema.sha256,
         fingerprint=records.fingerprint,
         # Apart, so that a holdout file which comes or changes later does not make the release another one.
@@ -134,4 +134,5 @@ def facts_of(found: Mapping[Role, Handle], schema: Schema, params: Params) -> Fa
         columns=described_columns(schema) if 0 < len(schema.columns) <= MOST_DESCRIBED else None,
         label=schema.label.column,
         layout=encoded_layout(schema),
+        number=schema.label.number,
     )

@@ -75,12 +75,30 @@ class Grown(Section):
         return document
 
 
-class Label(Section):
-    """The column to predict, and every class it may have."""
+class Label(Grown):
+    """The column to predict: every class it may have, or (`type: number`) the bounds of a number.
+
+    Such bounds are public like those of any column; a label beyond them is clipped.
+    """
+
+    later = ("type", "bounds", "why")
 
     column: str
-    classes: tuple[Text, ...]
+    classes: tuple[Text, ...] = ()
     missing: Literal["refuse", "drop"] = "refuse"
+    type: Literal["class", "number"] = "class"
+    bounds: Bounds | None = None
+    why: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of a model's scores: the classes, or the one number."""
+        return (self.column,) if self.type == "number" else self.classes
+
+    @property
+    def number(self) -> Bounds | None:
+        """The bounds of a label that is a number."""
+        return self.bounds if self.type == "number" else None
 
 
 class Column(Grown):
@@ -200,7 +218,7 @@ class Schema(Grown):
     def sha256(self) -> str:
         """Of everything that shapes the encoded records; comments do not."""
         document = self.model_dump(mode="json", exclude={"description", "confirmed"})
-        for part in (*document["columns"], document["image"] or {}):
+        for part in (*document["columns"], document["image"] or {}, document["label"]):
             part.pop("why", None)
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
@@ -242,7 +260,11 @@ def retargeted(schema: Schema, target: str, classes: Sequence[str]) -> Schema:
     label is a column like the others (the last).
     """
     kept = tuple(column for column in schema.columns if column.name != target)
-    label = Column(name=schema.label.column, type="category", categories=schema.label.classes)
+    label = (
+        Column(name=schema.label.column, type="number", bounds=schema.label.bounds)
+        if schema.label.type == "number"
+        else Column(name=schema.label.column, type="category", categories=schema.label.classes)
+    )
     return schema.model_copy(
         update={"columns": (*kept, label), "label": Label(column=target, classes=tuple(classes))}
     )
@@ -337,11 +359,7 @@ def _first_problem(document: Any, error: ValidationError) -> str:
 
 
 def _problems(schema: Schema) -> list[str]:
-    label = f"label '{schema.label.column}'"
-    problems = [f"{label} needs at least two classes"] if len(schema.label.classes) < 2 else []
-    problems += (
-        [f"{label} names a class twice"] if len(set(schema.label.classes)) < len(schema.label.classes) else []
-    )
+    problems = _label_problems(schema.label, schema.kind)
     if schema.kind == "image":
         problems += _image_problems(schema)
     else:
@@ -353,6 +371,19 @@ def _problems(schema: Schema) -> list[str]:
     roles = Counter([*schema.sources, schema.label.column, *schema.ignored])
     twice = [name for name, times in roles.items() if times > 1]
     return problems + ([f"{columns_named(twice)} {is_or_are(twice)} named twice"] if twice else [])
+
+
+def _label_problems(label: Label, kind: str) -> list[str]:
+    name = f"label '{label.column}'"
+    if label.type == "number":
+        problems = [f"{name} is a number and has no classes"] if label.classes else []
+        problems += [f"{name} is a number, which is for tables"] if kind != "tabular" else []
+        return problems + [name + problem for problem in _bounds_problems(label.bounds)]
+    if label.bounds is not None:
+        return [f"{name} has bounds: write `type: number` beside them, or its classes instead"]
+    if len(label.classes) < 2:
+        return [f"{name} needs at least two classes"]
+    return [f"{name} names a class twice"] if len(set(label.classes)) < len(label.classes) else []
 
 
 def _columns_problems(columns: Iterable[Column]) -> list[str]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from airlock.inside import manifest
 from airlock.inside.room import Room
+from airlock.models import numbers
 from airlock.models.measures import confuse, measures
 from airlock.models.model import Model
 from airlock.records.encoding import unpack
@@ -29,8 +30,7 @@ def main(room: Room) -> None:
     lines = ["actual,predicted"]
     if door.applies:
         metrics, confusion = judge(model, holdout / "holdout.parquet")
-        reference = _reference(room, holdout, model)
-        metrics = {"holdout": "public", **metrics, "reference_accuracy": reference}
+        metrics = {"holdout": "public", **metrics, **_reference(room, holdout, model)}
         # One line a record, as DVC's template for confusion matrices wants it.
         for actual, row in zip(model.labels, confusion, strict=True):
             for predicted, count in zip(model.labels, row, strict=True):
@@ -48,8 +48,10 @@ def main(room: Room) -> None:
 
 def judge(model: Model, file: Path) -> tuple[dict[str, Any], NDArray[np.int64]]:
     """Accuracy, recall of each class, the confusion matrix (rows: actual) and further measures on encoded
-    records; of an autoencoder, its error.
+    records; of an autoencoder, its error; of a number, R^2 and errors.
     """
+    if model.number:
+        return judge_number(model, file), np.zeros((1, 1), np.int64)
     if getattr(model, "reconstructs", False):
         return reconstruct(model, file), np.zeros((len(model.labels), len(model.labels)), np.int64)
     scores, actual = answers(model, file)
@@ -67,6 +69,15 @@ def judge(model: Model, file: Path) -> tuple[dict[str, Any], NDArray[np.int64]]:
         "recall": recall,
         "confusion": confusion.tolist(),
     }, confusion
+
+
+def judge_number(model: Model, file: Path) -> dict[str, Any]:
+    """R^2, root mean squared error and mean absolute error, in the label's own units and within its bounds."""
+    assert model.number is not None
+    scores, actual = answers(model, file)
+    predicted = np.clip(scores[:, 0], *model.number)
+    found = numbers.measures(predicted, numbers.of_grid(actual, model.number))
+    return {"accuracy": None, "records": len(actual), **found}
 
 
 def reconstruct(model: Model, file: Path) -> dict[str, Any]:
@@ -103,18 +114,17 @@ def answers(model: Model, file: Path) -> tuple[NDArray[np.float64], NDArray[np.i
     return np.concatenate(scores), np.concatenate(actual)
 
 
-def _reference(room: Room, holdout: Path, model: Model) -> float | None:
-    """Accuracy of the non-private reference, where the data are public, it was made, and the model is for the
-    same labels.
+def _reference(room: Room, holdout: Path, model: Model) -> dict[str, float | None]:
+    """Accuracy of the non-private reference (of a number, R^2), where the data are public, it was made, and the
+    model is for the same labels.
     """
     folder = room.path("data/released/reference")
-    if not manifest.load(folder).applies:
-        return None
-    reference = load_model(folder)
-    if reference.labels != model.labels:
-        return None
-    accuracy: float | None = judge(reference, holdout / "holdout.parquet")[0]["accuracy"]
-    return accuracy
+    reference = load_model(folder) if manifest.load(folder).applies else None
+    if reference is None or (reference.labels, reference.number) != (model.labels, model.number):
+        return {"reference_accuracy": None}
+    found = judge(reference, holdout / "holdout.parquet")[0]
+    beside = {"reference_r2": found["r2"]} if model.number else {}
+    return {"reference_accuracy": found["accuracy"], **beside}
 
 
 def _quote(label: str) -> str:

@@ -28,7 +28,11 @@ from stages.release.passes import Records, Sendable, Sums, Wanted
 
 QUESTION = "question:"
 # What a worker can be asked, and where it is; a message names one of these and nothing else.
-KINDS = {"sums": "stages.release.passes.Wanted", "residuals": "stages.release.mechanisms.iterated.Residuals"}
+KINDS = {
+    "sums": "stages.release.passes.Wanted",
+    "residuals": "stages.release.mechanisms.iterated.Residuals",
+    "gaps": "stages.release.mechanisms.numbers.Gaps",
+}
 
 
 @dataclass(frozen=True)

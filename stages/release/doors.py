@@ -15,6 +15,7 @@ from airlock.models.features import features
 from airlock.models.features.choice import settle
 from airlock.models.features.rows import LIMIT
 from airlock.models.model import Model
+from airlock.models.numbers import of_grid
 from airlock.params import Params
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
@@ -97,8 +98,10 @@ def make_reference(room: Room, facts: Facts, folder: Path, release_id: str) -> d
 
 
 def fit_reference(reader: Any, name: str, facts: Facts) -> Model:
-    """Logistic regression on standardised features, the standardising folded into the weights."""
-    from sklearn.linear_model import LogisticRegression
+    """Logistic regression on standardised features, the standardising folded into the weights; of a number,
+    ridge regression.
+    """
+    from sklearn.linear_model import LogisticRegression, Ridge
 
     from stages.release.passes import chunk_of
 
@@ -111,6 +114,11 @@ def fit_reference(reader: Any, name: str, facts: Facts) -> Model:
     labels = np.concatenate([chunk.labels for chunk in chunks])
     rows = np.concatenate([(chunk.rows / LIMIT).astype(np.float32) for chunk in chunks])[labels >= 0]
     mean, spread = rows.mean(axis=0), rows.std(axis=0) + 1e-6
+    if facts.number:
+        line = Ridge(alpha=1.0).fit((rows - mean) / spread, of_grid(labels[labels >= 0], facts.number))
+        slope = (line.coef_ / spread).astype(np.float64)[:, None]
+        shift = np.array([line.intercept_ - mean @ slope[:, 0]], np.float64)
+        return Model(name, facts.kind, facts.shape, facts.labels, [], [(slope, shift)], number=facts.number)
     fitted = LogisticRegression(C=1.0, max_iter=200).fit((rows - mean) / spread, labels[labels >= 0])
     weights, offset = np.zeros((rows.shape[1], len(facts.labels))), np.full(len(facts.labels), -1e6)
     found = np.asarray(fitted.classes_)

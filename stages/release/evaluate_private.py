@@ -21,7 +21,7 @@ from airlock.params import Params, ReleaseParams
 from airlock.privacy.plan import Facts, Plan
 from airlock.records.encoding import unpack
 from airlock.storage import load_model, write_json
-from stages.release import measured
+from stages.release import judged_numbers, measured
 from stages.release.noisy_sums import NoisySums, Priced, Query, guarantee, price
 from stages.release.perturb import facts_of, open_sealed
 from stages.release.units import moved_records, records_per_unit
@@ -50,8 +50,8 @@ def plans(params: Params, facts: Facts) -> dict[str, Plan]:
     """One noisy count, at the price that the section `evaluate` names."""
     if params.evaluate.holdout != "private" or facts.n_holdout == 0:
         raise ParamsError(NOT_PRIVATE.format(holdout=params.evaluate.holdout))
-    whole = params.evaluate.measures == "all"
-    argument = MEASURES_ARGUMENT if whole else ARGUMENT
+    whole = params.evaluate.measures == "all" and facts.number is None
+    argument = judged_numbers.ARGUMENT if facts.number else MEASURES_ARGUMENT if whole else ARGUMENT
     proven = guarantee(_priced(params, facts), _terms(params), argument=argument)
     parameters = {
         "epsilon": params.evaluate.epsilon,
@@ -76,19 +76,20 @@ def main(room: Room) -> None:
         noisy_sums.add_noise(purpose, exact)
     folder = room.path(EVALUATION)
     folder.mkdir(parents=True, exist_ok=True)
-    released, terms = noisy_sums.released, noisy_sums.priced
-    figures = {
-        "records": facts.n_holdout,
-        **(
-            accuracy(int(released["right"][0]), terms["right"].scale, facts.n_holdout)
-            if "right" in released
-            else measured.figures(released, terms, facts.n_holdout, facts.labels)
-        ),
-    }
+    figures = {"records": facts.n_holdout, **_figures(noisy_sums, facts)}
     write_json(folder / "evaluation.json", figures)
     manifest.write(
         folder, plan=priced, facts=facts, release_id=order["id"], details={"sums": noisy_sums.details()}
     )
+
+
+def _figures(noisy_sums: NoisySums, facts: Facts) -> dict[str, Any]:
+    released, terms = noisy_sums.released, noisy_sums.priced
+    if facts.number:
+        return judged_numbers.figures(released["errors"], terms["errors"].scale, facts.number)
+    if "right" in released:
+        return accuracy(int(released["right"][0]), terms["right"].scale, facts.n_holdout)
+    return measured.figures(released, terms, facts.n_holdout, facts.labels)
 
 
 def fitting_model(room: Room, facts: Facts) -> Model:
@@ -98,7 +99,8 @@ def fitting_model(room: Room, facts: Facts) -> Model:
         InputError: it is not.
     """
     model = load_model(room.path("data/model"))
-    if (model.kind, model.shape, model.labels) != (facts.kind, facts.shape, facts.labels):
+    known = (facts.kind, facts.shape, facts.labels, facts.number)
+    if (model.kind, model.shape, model.labels, model.number) != known:
         raise InputError(OTHER_RECORDS)
     if room.params.evaluate.measures == "all" and getattr(model, "reconstructs", False):
         raise InputError(NO_CLASSES)
@@ -126,7 +128,9 @@ def exact_sums(room: Room, model: Model) -> dict[str, Integers]:
             encoded = unpack(batch, model.shape)
             known = (encoded.valid > 0) & (encoded.y >= 0)
             actual = encoded.y.astype(np.int64)
-            if whole:
+            if model.number:
+                part = judged_numbers.sums_of(model.scores_alone(encoded.x), actual, known, model.number)
+            elif whole:
                 part = measured.sums_of(model.scores_alone(encoded.x), actual, known, len(model.labels))
             else:
                 right = (model.predict_alone(encoded.x) == actual) & known
@@ -142,10 +146,11 @@ def _terms(params: Params) -> ReleaseParams:
 
 
 def _priced(params: Params, facts: Facts) -> list[Priced]:
-    asked = (
-        measured.queries(len(facts.labels), params.release.neighbours)
-        if params.evaluate.measures == "all"
-        else [Query("right", 1, 1.0, "gaussian", 1, share=1.0)]
-    )
+    if facts.number:
+        asked = judged_numbers.queries()
+    elif params.evaluate.measures == "all":
+        asked = measured.queries(len(facts.labels), params.release.neighbours)
+    else:
+        asked = [Query("right", 1, 1.0, "gaussian", 1, share=1.0)]
     unit = records_per_unit(params, facts)
     return price([query.of_unit(unit) for query in asked], _terms(params))

@@ -21,6 +21,7 @@ from airlock.inside.sealed import SealedReader
 from airlock.models.features.features import FeatureMap
 from airlock.models.features.projection import Step
 from airlock.models.features.rows import LIMIT, Rows
+from airlock.models.numbers import HALF, centred
 from airlock.privacy import sums
 from airlock.records.encoding import unpack
 
@@ -109,12 +110,17 @@ class Sendable(ABC):
         """The inverse of `packed`."""
 
 
+Kind = Literal["sum", "gram", "cross", "number", "level"]
+"""Of a plain sum; `number` is the cross moment with a label that is one, `level` the sum of such labels."""
+
+
 @dataclass(frozen=True)
 class Wanted(Sendable):
-    """Plain sums, by purpose."""
+    """Plain sums, by purpose; of numbers above a released `level`."""
 
-    sums: Mapping[str, Literal["sum", "gram", "cross"]]
+    sums: Mapping[str, Kind]
     classes: int = 0
+    level: int = 0
     kind: ClassVar[str] = "sums"
 
     def __call__(self, chunk: Chunk) -> Sums:
@@ -124,11 +130,15 @@ class Wanted(Sendable):
     def _sum(self, kind: str, chunk: Chunk) -> Integers:
         if kind == "cross":
             return cross_of(chunk, sums.label_rows(chunk.labels, self.classes, centred=True), self.classes)
+        if kind == "number":
+            return cross_of(chunk, centred(chunk.labels, self.level), HALF)
+        if kind == "level":
+            return sums.Sum(1, HALF).add(centred(chunk.labels)).result()
         return sum_of(chunk) if kind == "sum" else gram_of(chunk)
 
     def packed(self) -> tuple[dict[str, Any], Sums]:
         """Names only."""
-        return {"sums": dict(self.sums), "classes": self.classes}, {}
+        return {"sums": dict(self.sums), "classes": self.classes, "level": self.level}, {}
 
     @classmethod
     def unpacked(cls, plain: Mapping[str, Any], tensors: Sums) -> Self:

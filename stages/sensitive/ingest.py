@@ -86,10 +86,7 @@ def _encoded(room: Room, schema: Schema, handle: Handle) -> Iterator[tuple[int, 
     if row != handle.n:
         raise InputError(OTHER_NUMBER.format(role=handle.role, name=handle.name))
     # How many values were changed, and whether a class is empty, depends on values: the owner's log only.
-    room.note(
-        f"{handle.role} of '{handle.name}' sealed",
-        records=handle.n,
-        counts=dict(counts),
-        classes_found=len(classes),
-        classes=len(schema.label.classes),
+    found = (
+        {} if schema.label.number else {"classes_found": len(classes), "classes": len(schema.label.classes)}
     )
+    room.note(f"{handle.role} of '{handle.name}' sealed", records=handle.n, counts=dict(counts), **found)

@@ -13,15 +13,19 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from airlock.errors import ParamsError
 from airlock.inside.sealed import SealedWriter
+from airlock.models.numbers import HALF
+from airlock.params import Params
 from airlock.privacy.plan import Facts
 from airlock.records.encoding import Encoded, pack
-from stages.mechanisms import MECHANISMS, mechanism
+from stages.mechanisms import MECHANISMS, NUMBERS, mechanism
+from stages.release import perturb, relevance
 from stages.release.papers.dp_mac import coordinates, dp_mac
 from stages.release.papers.dp_sgd import dp_sgd
 from stages.release.papers.optimized_noise import optimized_noise
 from tests.conformance.suite import NULL, Conformance, Statistic
-from tests.support.sealed_records import KEY, pictures
+from tests.support.sealed_records import KEY, facts, pictures
 
 SAMPLED = {"batch": 24, "epochs": 4, "learning_rate": 0.1}
 """All records in every step: then one step is a Gaussian sum, and can be compared with its price."""
@@ -45,6 +49,47 @@ class TestCoefficientsInOneStage(Conformance):
 
 class TestIterated(Conformance):
     name, on_cluster, asks_first, ticks = "coefficients-iterated", True, True, True
+
+
+class Numbers(Conformance):
+    """Of a label that is a number: a step of its grid, from 0 to 2 HALF."""
+
+    def records(self) -> tuple[Any, Any]:
+        x, y = super().records()
+        return x, (y * HALF).astype(np.int32)
+
+    def facts(self) -> Facts:
+        return facts(self.records()[0], 1, number=(-3.0, 5.0))
+
+
+class TestCoefficientsOfNumbers(Numbers):
+    name, on_cluster, asks_first = "coefficients", True, True
+
+
+class TestCoefficientsOfNumbersInOneStage(Numbers):
+    name, mode, on_cluster = "coefficients", "off", True
+
+
+class TestIteratedOfNumbers(Numbers):
+    name, on_cluster, asks_first, ticks = "coefficients-iterated", True, True, True
+
+    def params(self, near: str = "zero-out", **release: Any) -> Any:
+        return super().params(near, **{"features": "hybrid-8-1", "passes": 7, **release})
+
+
+def test_what_knows_classes_only_refuses_a_number_before_a_record_is_read() -> None:
+    known = facts(np.zeros((24, 4)), 1, number=(0.0, 1.0), label="price")
+    for name in MECHANISMS:
+        asked = Params.model_validate({"release": {"mechanism": name}})
+        for stage in (perturb, relevance):
+            if name in NUMBERS:
+                assert stage.plans(asked, known)
+            else:
+                with pytest.raises(ParamsError, match="the label 'price' is a number: set release.mechanism"):
+                    stage.plans(asked, known)
+    weighed = Params.model_validate({"relevance": {"mode": "statistics"}})
+    with pytest.raises(ParamsError, match="set relevance.mode to auto"):
+        relevance.plans(weighed, known)
 
 
 class TestInputs(Conformance):

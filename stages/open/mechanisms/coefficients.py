@@ -20,6 +20,7 @@ from airlock.models.features.projection import steps_of
 from airlock.models.features.rows import LIMIT
 from airlock.models.model import Layers, Model
 from airlock.models.moments import Moments, Tensors, choose_damping, closed_form, moments_of, ridge_path
+from airlock.models.numbers import line
 from airlock.models.temperature import temperature
 from airlock.params import TrainParams
 from stages.mechanisms import Trained
@@ -33,6 +34,7 @@ def train(
     class-conditional model.
     """
     start = time.perf_counter()
+    check_offered(params, release)
     layers, curve, ridge = head(params, release, tensors, checkpoint=checkpoint)
     drawn = len(curve) * STEPS_AN_EPOCH * params.batch
     speed = {"rows_per_second": round(drawn / (time.perf_counter() - start))} if params.network else {}
@@ -52,7 +54,8 @@ def head(
         if params.head != "linear":
             raise ParamsError("params.yaml: train.head mlp has no closed form: set train.method to sgd")
         weights = closed_form(moments, ridge)
-        weights = weights * _sureness(moments, weights, release, ridge)
+        if "number" not in release.details:
+            weights = weights * _sureness(moments, weights, release, ridge)
         return [(weights, np.zeros(weights.shape[1]))], ridge_path(moments, ridge), ridge
     from airlock.models.descent import descend, identity
 
@@ -63,6 +66,20 @@ def head(
         build=network_named(params.network),
         keeper=TrainingState(checkpoint, identity(params, moments, ridge)),
     ), ridge
+
+
+def check_offered(params: TrainParams, release: Manifest) -> None:
+    """Refuse heads that are trained on samples of classes, where the label is a number.
+
+    Raises:
+        ParamsError: with what to set instead.
+    """
+    asked = params.method != "closed-form" or params.head != "linear" or params.network is not None
+    if "number" in release.details and asked:
+        raise ParamsError(
+            "params.yaml: the label is a number, which has no classes to draw samples of: set train.method to "
+            "closed-form, train.head to linear and train.network to null"
+        )
 
 
 def _sureness(
@@ -107,8 +124,18 @@ def trained_of(
     """A head on the released steps, as a model; a closed form takes no epochs."""
     data, details = release.details["data"], release.details
     steps = steps_of(tensors, details["bias"])
+    number = tuple(details["number"]) if "number" in details else None
+    if number:
+        factor, offset = line(number, details["level"])
+        layers = [(layers[0][0] * factor, np.array([offset]))]
     model = Model(
-        details["features"], data["kind"], tuple(data["shape"]), tuple(data["labels"]), steps, layers
+        details["features"],
+        data["kind"],
+        tuple(data["shape"]),
+        tuple(data["labels"]),
+        steps,
+        layers,
+        number=number,
     )
     return Trained(
         model,

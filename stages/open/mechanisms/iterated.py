@@ -19,6 +19,7 @@ def train(
     params: TrainParams, release: Manifest, tensors: Tensors, *, checkpoint: Path | None = None
 ) -> Trained:
     """Take the last head of the release, or train another by gradient descent on samples."""
+    coefficients.check_offered(params, release)
     if params.method == "sgd" or params.head != "linear" or params.network is not None:
         return coefficients.train(params, release, tensors, checkpoint=checkpoint)
     weights = tensors["head"].astype(np.float64) * float(release.details["head_unit"])

@@ -42,6 +42,8 @@ def result(findings: Findings) -> Section:
     exact = accuracy if holdout == "public" and n else None
     return {
         "accuracy": accuracy,
+        "number": number_judged(found),
+        "predicts_number": bool(model.get("number")),
         "reference": found.get("reference_accuracy"),
         "holdout": holdout,
         "records": n,
@@ -56,6 +58,13 @@ def result(findings: Findings) -> Section:
         if {"layers", "features"} <= model.keys()
         else None,
     }
+
+
+def number_judged(found: Mapping[str, Any]) -> Section | None:
+    """Of a model of a number: R^2, errors in its own units, and the reference's R^2; None of classes."""
+    if found.get("rmse") is None:
+        return None
+    return {name: found.get(name) for name in ("r2", "r2_low", "r2_high", "rmse", "mae", "reference_r2")}
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
@@ -308,6 +317,7 @@ def summary(findings: Findings) -> Section:
         "dataset": findings.params.dataset,
         "accuracy": found["accuracy"],
         "reference_accuracy": found["reference"],
+        **(found["number"] or {}),
         "records": found["records"],
         "holdout": found["holdout"],
         "interval": found["interval"],

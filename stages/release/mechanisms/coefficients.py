@@ -5,11 +5,13 @@ One pass releases the coefficients themselves: the Gram matrix G = sum a a^T and
 (M e_y - 1)^T of the rows. Two passes release the sum of rows first, and centre by it; three also a first Gram
 matrix, and whiten by it. What comes first is the geometry that the noise of the coefficients then follows: it
 is released by the stage `relevance`, as noisy sums. No pass depends on a trained model. Rows have norm at most
-1: under zero-out the sum of rows and G have L2 sensitivity 1, and B has sqrt(M (M - 1)).
+1: under zero-out the sum of rows and G have L2 sensitivity 1, and B has sqrt(M (M - 1)). Of a label that is a
+number B is sum a t, with t from -1 to 1 between its bounds: sensitivity 1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,13 +26,14 @@ from airlock.models.features import features
 from airlock.models.features.choice import settle
 from airlock.models.features.projection import centre, tensors_of, whiten
 from airlock.models.features.rows import LIMIT
+from airlock.models.numbers import HALF, level_of
 from airlock.params import Params, Section, check
 from airlock.privacy import sensitivity
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes
 from stages.release.cluster import Cluster
-from stages.release.noisy_sums import Divided, NoisySums, Query, check_size, divide, guarantee
-from stages.release.passes import Records, Wanted
+from stages.release.noisy_sums import Divided, NoisySums, Priced, Query, check_size, divide, guarantee
+from stages.release.passes import Kind, Records, Wanted
 from stages.release.units import moved_records, records_per_unit
 
 NAME, VERSION = "coefficients", 2
@@ -41,8 +44,10 @@ GEOMETRY_ARGUMENT = "docs/proofs/relevance.md#geometry"
 MEAN_SHARE = {2: 0.05, 3: 0.03}
 WHITENING_SHARE = {3: 0.30}
 GRAM_SHARE = {1: 0.25, 2: 0.15, 3: 0.32}
+LEVEL_SHARE = 0.02
+"""Of a number, where it lies: asked beside the mean of the rows."""
 GEOMETRY, GEOMETRY_VERSION = "geometry", 1
-FIRST = {"mean": 1.0, "whitening": 10.0}
+FIRST = {"mean": 1.0, "level": 0.7, "whitening": 10.0}
 """What the stage `relevance` asks, and the parts of a price that is set for it."""
 
 
@@ -68,6 +73,7 @@ class Recipe:
     ridge: float
     per_unit: int
     moved: dict[str, Any] = field(default_factory=dict)
+    number: tuple[float, float] | None = None
 
     @property
     def size(self) -> int:
@@ -91,6 +97,7 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
         "mean": options.mean_share or MEAN_SHARE[passes] if passes in MEAN_SHARE else 0.0,
         "whitening": options.whitening_share or WHITENING_SHARE[passes] if passes in WHITENING_SHARE else 0.0,
         "gram": options.gram_share or GRAM_SHARE[passes],
+        "level": LEVEL_SHARE if facts.number and passes > 1 else 0.0,
     }
     return Recipe(
         name,
@@ -102,6 +109,7 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
         options.whitening_ridge,
         records_per_unit(params, facts),
         moved_records(params, facts),
+        facts.number,
     )
 
 
@@ -129,9 +137,14 @@ def queries(recipe: Recipe, params: Params) -> list[Query]:
     near, size, classes = params.release.neighbours, recipe.size, recipe.classes
     triangle = size * (size + 1) // 2
     mean, gram = sensitivity.mean(LIMIT, neighbours=near), sensitivity.gram(LIMIT, neighbours=near)
-    cross = sensitivity.cross(LIMIT, labels="centred", classes=classes, neighbours=near)
+    cross = (
+        sensitivity.bounded_cross(LIMIT, HALF, neighbours=near)
+        if recipe.number
+        else sensitivity.cross(LIMIT, labels="centred", classes=classes, neighbours=near)
+    )
     asked = (
         Query("mean", 1, mean, "gaussian", recipe.width),
+        Query("level", 1, sensitivity.mean(HALF, neighbours=near), "gaussian", 1),
         Query("whitening", 2, gram, "symmetric-gaussian", triangle),
         Query("gram", recipe.passes, gram, "symmetric-gaussian", triangle),
         Query("cross", recipe.passes, cross, "gaussian", size * classes),
@@ -200,9 +213,9 @@ def make(given: Given) -> Released:
     divided = divide(queries(recipe, params), FIRST, params, parts=FIRST)
     noisy_sums = NoisySums(divided.later, key=given.key, release_id=given.release_id)
     records = open_records(recipe, facts, given.reader, given.connection, given.release_id)
-    prepare(recipe, divided, records, noisy_sums, given)
-    release_moments(recipe.classes, records, noisy_sums)
-    return finish(recipe, records, noisy_sums, recipe.passes - divided.passes)
+    level = prepare(recipe, divided, records, noisy_sums, given)
+    release_moments(recipe, records, noisy_sums, level)
+    return finish(recipe, records, noisy_sums, recipe.passes - divided.passes, level)
 
 
 @makes
@@ -263,7 +276,7 @@ def check_passes(records: Records, priced: int) -> None:
         raise ReleaseError(f"the records were read {records.passes} times, but {priced} passes were priced")
 
 
-def finish(recipe: Recipe, records: Records, noisy_sums: NoisySums, passes: int) -> Released:
+def finish(recipe: Recipe, records: Records, noisy_sums: NoisySums, passes: int, level: int = 0) -> Released:
     """The released tensors and details, once the passes are as many as were priced."""
     check_passes(records, passes)
     # Centre and whitening matrix follow from the noisy sums of the first passes, which nobody needs besides.
@@ -277,22 +290,34 @@ def finish(recipe: Recipe, records: Records, noisy_sums: NoisySums, passes: int)
         "bias": recipe.bias,
         "limit": LIMIT,
         "sums": noisy_sums.details(),
+        **said_of_number(recipe, level),
     }
 
 
-def prepare(recipe: Recipe, divided: Divided, records: Records, noisy_sums: NoisySums, given: Given) -> None:
+def said_of_number(recipe: Recipe, level: int) -> dict[str, Any]:
+    """What a reader must know about a label that is a number: its bounds, and what was taken off it."""
+    return {"number": list(recipe.number), "level": level} if recipe.number else {}
+
+
+def prepare(recipe: Recipe, divided: Divided, records: Records, noisy_sums: NoisySums, given: Given) -> int:
     """The steps before the last pass: from what the stage `relevance` released, or (relevance.mode off) by
-    asking here.
+    asking here. Of a number, its level is told.
     """
     n = given.facts.n
     if not divided.first:
         ask_geometry(recipe, n, records, noisy_sums, given.weights)
-        return
+        return _level(noisy_sums.released, noisy_sums.priced.values(), n)
     told, _ = given.earlier()
     records.steps.append(centre(told["mean"], n, bias=recipe.bias))
     if "whitening" in recipe.shares:
         scale = next(one.scale for one in divided.first if one.query.purpose == "whitening")
         records.steps.append(whiten(told["whitening"], scale, recipe.ridge))
+    return _level(told, divided.first, n)
+
+
+def _level(released: Mapping[str, NDArray[Any]], priced: Iterable[Priced], n: int) -> int:
+    noise = next((one.scale for one in priced if one.query.purpose == "level"), None)
+    return 0 if noise is None else level_of(int(released["level"][0]), n, noise)
 
 
 def ask_geometry(
@@ -305,15 +330,20 @@ def ask_geometry(
     """The passes before the last: each adds a step that depends on released sums only."""
     total = np.zeros(recipe.width, np.int64)
     if "mean" in recipe.shares:
-        total = noisy_sums.add_noise("mean", records.ask(Wanted({"mean": "sum"}))["mean"])
+        asked: dict[str, Kind] = {"mean": "sum", "level": "level"}
+        exact = records.ask(Wanted({name: kind for name, kind in asked.items() if name in recipe.shares}))
+        total = noisy_sums.add_noise("mean", exact["mean"])
+        if "level" in exact:
+            noisy_sums.add_noise("level", exact["level"])
     records.steps.append(centre(total, n, bias=recipe.bias, weights=weights))
     if "whitening" in recipe.shares:
         gram = noisy_sums.add_noise("whitening", records.ask(Wanted({"whitening": "gram"}))["whitening"])
         records.steps.append(whiten(gram, noisy_sums.priced["whitening"].scale, recipe.ridge))
 
 
-def release_moments(classes: int, records: Records, noisy_sums: NoisySums) -> None:
+def release_moments(recipe: Recipe, records: Records, noisy_sums: NoisySums, level: int = 0) -> None:
     """One pass: Gram matrix and cross moments of the final rows."""
-    sums = records.ask(Wanted({"gram": "gram", "cross": "cross"}, classes))
+    cross: Kind = "number" if recipe.number else "cross"
+    sums = records.ask(Wanted({"gram": "gram", "cross": cross}, recipe.classes, level))
     for purpose in ("gram", "cross"):
         noisy_sums.add_noise(purpose, sums[purpose])

@@ -15,20 +15,19 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from airlock.errors import ParamsError
 from airlock.models.features.choice import clip_for, settle
-from airlock.models.features.rows import LIMIT, quantise
+from airlock.models.features.rows import LIMIT
 from airlock.models.features.softmax import BOUND, residuals
-from airlock.models.moments import closed_form, moments_of
+from airlock.models.moments import Moments, closed_form, moments_of
 from airlock.params import Params, Section, check
 from airlock.privacy import sensitivity
 from airlock.privacy.plan import Facts, Plan
 from airlock.privacy.sums import label_rows
 from stages.mechanisms import Given, Released, makes
-from stages.release.mechanisms import coefficients
+from stages.release.mechanisms import coefficients, numbers
 from stages.release.mechanisms.coefficients import (
     FIRST,
     Recipe,
@@ -37,14 +36,13 @@ from stages.release.mechanisms.coefficients import (
     prepare,
     release_moments,
 )
-from stages.release.noisy_sums import NoisySums, Query, divide, guarantee
-from stages.release.passes import Chunk, Integers, Sendable, Sums, cross_of
+from stages.release.mechanisms.heads import Head
+from stages.release.noisy_sums import Divided, NoisySums, Query, divide, guarantee
+from stages.release.passes import Chunk, Records, Sendable, Sums, cross_of
 
 NAME, VERSION = "coefficients-iterated", 1
 ARGUMENT = "docs/proofs/coefficients.md#residual-rounds"
 ROUNDS = 10
-# A head's longest column, in its integers: products with rows stay below 2^45.
-COLUMN = 2.0**30
 CLIP = 0.2
 # The least-squares head times M minimises the logistic loss to second order; a little less is a safer start.
 START = 0.8
@@ -73,29 +71,6 @@ class Settled(Options):
 
 
 @dataclass(frozen=True)
-class Head:
-    """A linear head in integers: weights = integers * unit, for rows of norm 1."""
-
-    integers: Integers
-    unit: float
-
-    @classmethod
-    def of(cls, weights: NDArray[np.float64]) -> Head:
-        """The nearest head on its grid.
-
-        A constant added to all classes changes no probability, so the mean is taken out.
-        """
-        centred = weights - weights.mean(axis=1, keepdims=True)
-        integers = quantise(centred, COLUMN)
-        longest = float(np.sqrt((centred * centred).sum(axis=0).max()))
-        return cls(integers.astype(np.int64), longest / COLUMN)
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        return self.integers.astype(np.float64) * self.unit
-
-
-@dataclass(frozen=True)
 class Residuals(Sendable):
     """The question of a round: sum a r^T over a chunk, for the residuals r of a head that depends on earlier
     releases only.
@@ -106,9 +81,9 @@ class Residuals(Sendable):
     kind: ClassVar[str] = "residuals"
 
     def __call__(self, chunk: Chunk) -> Sums:
-        logits = (chunk.rows @ self.head.integers.astype(np.float64)) * (self.head.unit / LIMIT)
         targets = label_rows(chunk.labels, self.head.integers.shape[1])
-        return {"residuals": cross_of(chunk, residuals(logits, targets, self.clip), BOUND)}
+        found = residuals(self.head.scores(chunk.rows), targets, self.clip)
+        return {"residuals": cross_of(chunk, found, BOUND)}
 
     def packed(self) -> tuple[dict[str, Any], Sums]:
         """Clip, unit and head: all made from earlier releases."""
@@ -120,12 +95,17 @@ class Residuals(Sendable):
         return cls(Head(tensors["head"], plain["unit"]), plain["clip"])
 
 
-def resolve(params: Params, facts: Facts) -> tuple[Recipe, Settled, int]:
+def resolve(params: Params, facts: Facts) -> tuple[Recipe, Settled | numbers.Options, int]:
     """The recipe of the first passes, the options, and the number of rounds."""
-    options = check(Options, params.release.options, "params.yaml: release.options")
+    where = "params.yaml: release.options"
+    options: Options | numbers.Options
+    options = (
+        check(numbers.Options, params.release.options, where)
+        if facts.number
+        else check(Options, params.release.options, where)
+    )
     params = settle(params, facts)
-    clip = clip_for(len(facts.labels)) if params.release.features.startswith("hybrid-") else CLIP
-    settled = Settled.model_validate({"clip": clip, **options.model_dump(exclude_none=True)})
+    settled = options if isinstance(options, numbers.Options) else _settled(options, params, facts)
     first = params.model_copy(
         update={"release": params.release.model_copy(update={"passes": "auto", "options": {}})}
     )
@@ -142,6 +122,7 @@ def resolve(params: Params, facts: Facts) -> tuple[Recipe, Settled, int]:
         "whitening": options.whitening_share if recipe.passes == 3 else 0.0,
         "gram": options.gram_share,
         "cross": options.cross_share,
+        "level": coefficients.LEVEL_SHARE if facts.number else 0.0,
     }
     rest = 1.0 - sum(wanted.values())
     if rest <= 0:
@@ -154,50 +135,63 @@ def resolve(params: Params, facts: Facts) -> tuple[Recipe, Settled, int]:
     return replace(recipe, shares=shares, ridge=options.whitening_ridge), settled, rounds
 
 
-def queries(recipe: Recipe, params: Params, rounds: int) -> list[Query]:
+def _settled(options: Options, params: Params, facts: Facts) -> Settled:
+    clip = clip_for(len(facts.labels)) if params.release.features.startswith("hybrid-") else CLIP
+    return Settled.model_validate({"clip": clip, **options.model_dump(exclude_none=True)})
+
+
+def queries(
+    recipe: Recipe, params: Params, rounds: int, options: Settled | numbers.Options | None = None
+) -> list[Query]:
     """The noisy sums of all passes, in order."""
-    bound = sensitivity.bounded_cross(LIMIT, BOUND, neighbours=params.release.neighbours)
-    asked = [
-        Query(
-            f"residuals-{index + 1}",
-            recipe.passes + index + 1,
-            bound,
-            "gaussian",
-            recipe.size * recipe.classes,
-        )
-        for index in range(rounds)
-    ]
-    priced = [query.of_unit(recipe.per_unit).with_share(recipe.shares[query.purpose]) for query in asked]
-    return [*coefficients.queries(recipe, params), *priced]
+    near = params.release.neighbours
+    if isinstance(options, numbers.Options):
+        asked = numbers.queries(recipe, near, rounds, options.spread_share)
+    else:
+        bound, cells = sensitivity.bounded_cross(LIMIT, BOUND, neighbours=near), recipe.size * recipe.classes
+        names = [f"residuals-{index + 1}" for index in range(rounds)]
+        asked = [
+            Query(name, recipe.passes + place, bound, "gaussian", cells, recipe.shares[name])
+            for place, name in enumerate(names, start=1)
+        ]
+    return [*coefficients.queries(recipe, params), *(query.of_unit(recipe.per_unit) for query in asked)]
+
+
+def _divided(params: Params, facts: Facts) -> tuple[Recipe, Settled | numbers.Options, int, Divided]:
+    recipe, options, rounds = resolve(params, facts)
+    return (
+        recipe,
+        options,
+        rounds,
+        divide(queries(recipe, params, rounds, options), FIRST, params, parts=FIRST),
+    )
 
 
 def plan(params: Params, facts: Facts) -> Plan:
     """The price of a release, from parameters and public facts alone."""
-    recipe, options, rounds = resolve(params, facts)
-    divided = divide(queries(recipe, params, rounds), FIRST, params, parts=FIRST)
-    proven = guarantee(divided.later, params.release, argument=ARGUMENT)
-    parameters = {
-        **coefficients.parameters(recipe, params, divided),
-        "clip": options.clip,
-        "ridge": options.ridge,
-        "step": options.step,
-    }
+    recipe, options, rounds, divided = _divided(params, facts)
+    argument = numbers.ARGUMENT if recipe.number else ARGUMENT
+    proven = guarantee(divided.later, params.release, argument=argument)
+    named = (
+        options.named()
+        if isinstance(options, numbers.Options)
+        else {"clip": options.clip, "ridge": options.ridge, "step": options.step}
+    )
+    parameters = {**coefficients.parameters(recipe, params, divided), **named}
     passes = recipe.passes + rounds - divided.passes
     return Plan(NAME, VERSION, parameters, passes=passes, proven=proven, interactive=True)
 
 
 def relevance(params: Params, facts: Facts) -> Plan | None:
     """The price of the geometry, as `coefficients` has it; no round changes it."""
-    recipe, _, rounds = resolve(params, facts)
-    divided = divide(queries(recipe, params, rounds), FIRST, params, parts=FIRST)
+    recipe, _, _, divided = _divided(params, facts)
     return coefficients.geometry(recipe, params, divided)
 
 
 @makes
 def make_relevance(given: Given) -> Released:
     """Read the records and release their geometry."""
-    recipe, _, rounds = resolve(given.params, given.facts)
-    divided = divide(queries(recipe, given.params, rounds), FIRST, given.params, parts=FIRST)
+    recipe, _, _, divided = _divided(given.params, given.facts)
     return coefficients.release_geometry(recipe, divided, given)
 
 
@@ -205,24 +199,36 @@ def make_relevance(given: Given) -> Released:
 def make(given: Given) -> Released:
     """Read the records, pass by pass, and release coefficients and the last head."""
     params, facts = given.params, given.facts
-    recipe, options, rounds = resolve(params, facts)
-    divided = divide(queries(recipe, params, rounds), FIRST, params, parts=FIRST)
+    recipe, options, rounds, divided = _divided(params, facts)
     noisy_sums = NoisySums(divided.later, key=given.key, release_id=given.release_id)
     records = open_records(recipe, facts, given.reader, given.connection, given.release_id)
-    prepare(recipe, divided, records, noisy_sums, given)
-    release_moments(recipe.classes, records, noisy_sums)
-    moments = moments_of(noisy_sums.released, {"sums": noisy_sums.details()}, facts.n)
-    head = Head.of(START * recipe.classes * closed_form(moments, options.ridge))
-    sizes: list[float] = []
+    level = prepare(recipe, divided, records, noisy_sums, given)
+    release_moments(recipe, records, noisy_sums, level)
+    told = {"sums": noisy_sums.details(), **coefficients.said_of_number(recipe, level)}
+    moments = moments_of(noisy_sums.released, told, facts.n)
+    head, sizes = (
+        numbers.run(records, noisy_sums, moments, options, rounds, given, level)
+        if isinstance(options, numbers.Options)
+        else _rounds(records, noisy_sums, moments, options, rounds, given)
+    )
+    tensors, details = finish(recipe, records, noisy_sums, recipe.passes + rounds - divided.passes, level)
+    # Only beside a first release: what one stage released before says of itself what it always said.
+    curve = {"residuals": sizes} if divided.first or recipe.number else {}
+    return {**tensors, "head": head.integers}, {**details, "head_unit": head.unit, **curve}
+
+
+def _rounds(
+    records: Records, noisy_sums: NoisySums, moments: Moments, options: Settled, rounds: int, given: Given
+) -> tuple[Head, list[float]]:
+    """The last head, and what was left unexplained before each round."""
+    classes, sizes = moments.cross.shape[1], list[float]()
+    head = Head.of(START * classes * closed_form(moments, options.ridge))
     for index in range(rounds):
         given.tick(index, rounds)
         exact = records.ask(Residuals(head, options.clip))["residuals"]
         noisy = noisy_sums.add_noise(f"residuals-{index + 1}", exact).astype(np.float64) * (
             options.clip / (LIMIT * BOUND)
         )
-        sizes.append(float(np.linalg.norm(noisy)) / facts.n)
-        head = Head.of(head.weights + options.step * recipe.classes * moments.solve(noisy, options.ridge))
-    tensors, details = finish(recipe, records, noisy_sums, recipe.passes + rounds - divided.passes)
-    # Only beside a first release: what one stage released before says of itself what it always said.
-    curve = {"residuals": sizes} if divided.first else {}
-    return {**tensors, "head": head.integers}, {**details, "head_unit": head.unit, **curve}
+        sizes.append(float(np.linalg.norm(noisy)) / given.facts.n)
+        head = Head.of(head.weights + options.step * classes * moments.solve(noisy, options.ridge))
+    return head, sizes

@@ -196,7 +196,7 @@ def make(given: Given) -> Released:
         lower, ratios = ask_ratios(shape, facts.n, records, noisy_sums, given.weights)
     allocation = allocate(lower, ratios, shape.options.direction)
     records.steps.append(allocation)
-    coefficients.release_moments(shape.first.classes, records, noisy_sums)
+    coefficients.release_moments(shape.first, records, noisy_sums)
     tensors, details = coefficients.finish(shape.first, records, noisy_sums, shape.passes - divided.passes)
     gram, cross = expectation(lower, allocation, shape.first.classes)
     return {**tensors, "ratios": ratios, "expected.gram": gram, "expected.cross": cross}, {

@@ -179,7 +179,7 @@ def make(given: Given) -> Released:
     told = given.earlier()[0] if divided.first else noisy_sums.released
     records = Records(reader, patches.learned_map(facts.shape, layers), facts.shape)
     coefficients.prepare(recipe.head, divided, records, noisy_sums, given)
-    coefficients.release_moments(recipe.head.classes, records, noisy_sums)
+    coefficients.release_moments(recipe.head, records, noisy_sums)
     # Passes over the layers' own maps are counted by `learn`.
     head = HEAD_PASSES - (divided.passes - recipe.depth if divided.first else 0)
     tensors, details = coefficients.finish(recipe.head, records, noisy_sums, head)
