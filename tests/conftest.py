@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,18 +135,22 @@ def workspace(tmp_path: Path) -> Workspace:
     return make_workspace(tmp_path)
 
 
-@pytest.fixture(scope="session")
-def _finished(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Workspace:
-    """Made once for all workers of pytest-xdist; nothing in it changes."""
-    shared = tmp_path_factory.getbasetemp()
-    folder = (shared if worker_id == "master" else shared.parent) / "finished"
-    with (folder.parent / "finished.lock").open("w") as lock:
+def made_once(
+    factory: pytest.TempPathFactory, worker: str, name: str, fill: Callable[[Workspace], object]
+) -> Workspace:
+    """A workspace in which the pipeline has run, made once for all workers of pytest-xdist; nothing in it
+    changes.
+    """
+    shared = factory.getbasetemp()
+    folder = (shared if worker == "master" else shared.parent) / name
+    with (folder.parent / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            fresh = folder.with_name("unfinished")
+            fresh = folder.with_name(f"un{name}")
             shutil.rmtree(fresh, ignore_errors=True)
             made = make_workspace(fresh)
-            made.run("airlock", "data", "fetch", "wdbc")
+            fill(made)
+            made.commit("Add the records")
             made.run("dvc", "repro")
             made.commit("Run the pipeline")
             _move_records(fresh, folder)
@@ -153,10 +158,36 @@ def _finished(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Works
     return Workspace(folder / "work", folder / "home")
 
 
+@pytest.fixture(scope="session")
+def _finished(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Workspace:
+    return made_once(
+        tmp_path_factory, worker_id, "finished", lambda made: made.run("airlock", "data", "fetch", "wdbc")
+    )
+
+
+@pytest.fixture(scope="session")
+def _private(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Workspace:
+    from tests.support import planted
+
+    def fill(made: Workspace) -> None:
+        planted.plant(made)
+        made.set("evaluate.holdout", "private")
+
+    return made_once(tmp_path_factory, worker_id, "private", fill)
+
+
 @pytest.fixture
 def finished(_finished: Workspace, tmp_path: Path) -> Workspace:
     """A clone in which the embedded default has run and was committed; each test gets a copy of its own."""
     return copy_of(_finished, tmp_path)
+
+
+@pytest.fixture
+def private(_private: Workspace, tmp_path: Path) -> Workspace:
+    """A clone in which a private population of recognisable values (`planted.plant`) has run, to be judged on
+    private records; each test gets a copy of its own.
+    """
+    return copy_of(_private, tmp_path)
 
 
 def copy_of(made: Workspace, folder: Path) -> Workspace:
@@ -173,5 +204,5 @@ def _move_records(old: Path, new: Path, place: Path | None = None) -> None:
     """
     for registry in ((place or old) / "home/airlock").glob("*/registry.json"):
         text = registry.read_text()
-        assert f"{old}/work/data/raw/" in text
-        registry.write_text(text.replace(f"{old}/work/data/raw/", f"{new}/work/data/raw/"))
+        assert f"{old}/" in text
+        registry.write_text(text.replace(f"{old}/", f"{new}/"))

@@ -149,32 +149,29 @@ def add_private_table(workspace: Workspace, rows: int = 400) -> None:
     workspace.set("release.epsilon", 3.0)
 
 
-def test_private_records_are_judged_only_by_a_release_of_its_own(workspace: Workspace) -> None:
-    add_private_table(workspace)
-    workspace.set("evaluate.holdout", "private")
-    workspace.run("dvc", "repro")
-    metrics = json.loads((workspace.root / "data/metrics/evaluate.json").read_text())
+def test_private_records_are_judged_only_by_a_release_of_its_own(private: Workspace) -> None:
+    metrics = json.loads((private.root / "data/metrics/evaluate.json").read_text())
     assert metrics["accuracy"] is None and metrics["reference_accuracy"] is None
     for door in ("holdout", "reference"):
         assert (
-            json.loads((workspace.root / f"data/released/{door}/release.json").read_text())["mechanism"]
+            json.loads((private.root / f"data/released/{door}/release.json").read_text())["mechanism"]
             == "none"
         )
-    before = history(workspace)
-    said = workspace.run("airlock", "evaluate").stdout
-    assert len(json.loads(history(workspace))) > len(json.loads(before)), "judging is charged"
-    judged = json.loads((workspace.root / "data/released/evaluation/release.json").read_text())
+    before = history(private)
+    said = private.run("airlock", "evaluate").stdout
+    assert len(json.loads(history(private))) > len(json.loads(before)), "judging is charged"
+    judged = json.loads((private.root / "data/released/evaluation/release.json").read_text())
     assert judged["proven"]["epsilon"] <= 0.5 and judged["n"] > 0
     line = next(line for line in said.splitlines() if line.startswith("Accuracy"))
-    assert line.endswith("private records") and line in workspace.run("airlock", "report").stdout
+    assert line.endswith("private records") and line in private.run("airlock", "report").stdout
     figure = line.split()[1].replace("%", " %")
-    assert figure in (workspace.root / "data/report/report.html").read_text()
-    assert workspace.run("airlock", "audit").returncode == 0
+    assert figure in (private.root / "data/report/report.html").read_text()
+    assert private.run("airlock", "audit").returncode == 0
     # Another model is not shown with the figure of this one.
-    workspace.set("train.ridge", 0.5)
-    workspace.run("dvc", "repro")
-    assert "not measured" in workspace.run("airlock", "report").stdout
-    assert workspace.run("airlock", "audit").returncode == 0, "the earlier model was judged, and was signed"
+    private.set("train.ridge", 0.5)
+    private.run("dvc", "repro")
+    assert "not measured" in private.run("airlock", "report").stdout
+    assert private.run("airlock", "audit").returncode == 0, "the earlier model was judged, and was signed"
 
 
 def test_a_pipeline_that_would_not_fit_releases_nothing_at_all(workspace: Workspace) -> None:

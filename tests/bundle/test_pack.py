@@ -14,7 +14,7 @@ from airlock.bundle import attestations, container
 from airlock.owner.keys import verify as signed_by
 from tests.bundle.conftest import Submission
 from tests.conftest import Workspace
-from tests.run.test_no_plaintext import plant, wanted
+from tests.support import planted
 
 
 def members(bundle: Path) -> set[str]:
@@ -107,24 +107,20 @@ def test_what_would_not_verify_is_not_written(finished: Workspace, tmp_path: Pat
 
 
 def test_a_private_bundle_holds_no_secret_and_its_release_is_made_again(
-    workspace: Workspace, tmp_path: Path
+    private: Workspace, tmp_path: Path
 ) -> None:
-    numbers = plant(workspace)
-    workspace.commit("Add the handle")
-    workspace.run("dvc", "repro")
-    workspace.commit("Run")
     bundle = tmp_path / "private.zip"
-    workspace.run("airlock", "bundle", "--output", str(bundle))
+    private.run("airlock", "bundle", "--output", str(bundle))
     (tmp_path / "out").mkdir()
     container.unpack(bundle, tmp_path / "out")
-    search = wanted(numbers)
-    assert search.below(workspace.home / "records.csv"), "the search finds nothing at all"
+    search = planted.wanted()
+    assert search.below(private.home / "records.csv"), "the search finds nothing at all"
     assert search.below(tmp_path / "out", bundle) == []
 
     everything = bundle.read_bytes()
-    home = next((workspace.home / "airlock").iterdir())
+    home = next((private.home / "airlock").iterdir())
     secrets = [path.read_bytes() for path in (home / "keys").rglob("*") if path.is_file()]
-    sealed = [path.read_bytes()[:64] for path in (workspace.root / "data/sealed").glob("*.sealed")]
+    sealed = [path.read_bytes()[:64] for path in (private.root / "data/sealed").glob("*.sealed")]
     lines = [
         line.encode() for path in (home / "log").rglob("*.jsonl") for line in path.read_text().splitlines()
     ]
@@ -135,24 +131,25 @@ def test_a_private_bundle_holds_no_secret_and_its_release_is_made_again(
             and secret.hex().encode() not in everything
             and base64.b64encode(secret) not in everything
         )
-    for private in [*lines, str(workspace.home).encode(), str(workspace.root).encode()]:
-        assert private not in everything
+    # The pipeline ran in `unprivate`, of which this workspace is a copy.
+    for line in [*lines, str(private.home).encode(), str(private.root).encode(), b"/unprivate/"]:
+        assert line not in everything
 
     elsewhere = {"AIRLOCK_HOME": str(tmp_path / "none")}
     checked = json.loads(
-        workspace.run("airlock", "verify", str(bundle), "--json", "--own-code", environment=elsewhere).stdout
+        private.run("airlock", "verify", str(bundle), "--json", "--own-code", environment=elsewhere).stdout
     )
     assert checked["verifies"] and "with the code of this workspace" in checked["run_again"]
-    workspace.run("airlock", "keys", "rotate")  # its noise came from the generation before
-    before = workspace.run("airlock", "budget", "history", "--json").stdout
+    private.run("airlock", "keys", "rotate")  # its noise came from the generation before
+    before = private.run("airlock", "budget", "history", "--json").stdout
     remade = json.loads(
-        workspace.run("airlock", "verify", str(bundle), "--quick", "--with-records", "--json").stdout
+        private.run("airlock", "verify", str(bundle), "--quick", "--with-records", "--json").stdout
     )
     assert [(one["stage"], one["verdict"]) for one in remade["agreements"]] == [
         ("relevance", "bit-identical"),
         ("release", "bit-identical"),
     ]
-    assert workspace.run("airlock", "budget", "history", "--json").stdout == before, "it was charged"
+    assert private.run("airlock", "budget", "history", "--json").stdout == before, "it was charged"
 
 
 def test_attestations_are_plain_dsse(submission: Submission, tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import Workspace
-from tests.run.test_no_plaintext import plant as plant_records
-from tests.run.test_no_plaintext import wanted
+from tests.support import planted
 from tests.support.prefect_server import Station
 
 pytestmark = pytest.mark.xdist_group("prefect")
@@ -14,7 +13,8 @@ pytestmark = pytest.mark.xdist_group("prefect")
 
 def test_no_record_stands_in_what_prefect_keeps(station: Station, plant: Workspace) -> None:
     before = (plant.root / "params.yaml").read_text()
-    search = wanted(plant_records(plant), timestamps=True)
+    planted.plant(plant)
+    search = planted.wanted(timestamps=True)
     (plant.root / "params.yaml").write_text(before)
     state = station.end(station.run("pipeline/on-demand", overrides={"dataset": "planted"}))
     (plant.root / "params.yaml").write_text(before)

@@ -9,11 +9,52 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from tests.conftest import Workspace
+
+ROWS, COLUMNS = 240, 5
+LOW, HIGH = 0.0, 1_000_000.0
+SCHEMA = """
+name: planted
+description: Distinctive values in every record.
+kind: tabular
+public: false
+confirmed: true
+label: {column: outcome, classes: [healthy, ill]}
+columns:
+"""
+
+
+def plant(workspace: Workspace) -> None:
+    """A private population whose every value would be recognised."""
+    header = ",".join([f"c{index}" for index in range(COLUMNS)] + ["outcome"])
+    lines = [
+        ",".join([*(repr(float(number)) for number in row), "ill" if index % 3 else "healthy"])
+        for index, row in enumerate(values(ROWS, COLUMNS))
+    ]
+    raw = workspace.home / "records.csv"
+    raw.write_text("\n".join([header, *lines]) + "\n")
+    columns = "".join(
+        f"- {{name: c{index}, type: number, bounds: [{LOW}, {HIGH}], missing: refuse, why: test}}\n"
+        for index in range(COLUMNS)
+    )
+    (workspace.root / "data/schemas/planted.yaml").write_text(SCHEMA + columns)
+    workspace.set("dataset", "planted")
+    workspace.run("airlock", "add", str(raw), "--name", "planted", "--epsilon", "3", "--delta", "1e-5")
+
+
+def wanted(numbers: np.ndarray | None = None, *, timestamps: bool = False) -> Search:
+    """Raw values, and the encoded ones that are sealed; those of `plant` unless others are given."""
+    raw = values(ROWS, COLUMNS) if numbers is None else numbers
+    encoded = (raw - LOW) / (HIGH - LOW)
+    return Search(needles([*raw.ravel(), *encoded.ravel()], timestamps=timestamps))
 
 
 def values(rows: int, columns: int) -> np.ndarray:
