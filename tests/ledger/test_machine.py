@@ -425,7 +425,7 @@ def test_planted_faults_break_what_always_holds(fault: str) -> None:
         machine.teardown()
 
 
-@pytest.mark.parametrize("story", {_at_every_moment, _put_back})
+@pytest.mark.parametrize("story", [_at_every_moment, _put_back])
 def test_the_same_stories_without_a_fault(story: Callable[[Machine], None]) -> None:
     machine = Machine()
     try:
