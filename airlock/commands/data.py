@@ -102,14 +102,8 @@ def use(
 
     root = Path.cwd()
     before = load_params(root / "params.yaml")
-    here = sorted(
-        folder.name for folder in (root / handles.FOLDER).glob("*/") if handles.of(root, folder.name)
-    )
-    if name not in here:
-        raise InputError(
-            f"no data set '{name}' was added here ({', '.join(here) or 'none was'}): run `airlock add FILE --name "
-            f"{name}`, or `airlock data fetch {name}` for a public one"
-        )
+    if wrong := handles.objection(root, name):
+        raise InputError(wrong)
     settings: dict[str, object] = {"dataset": name}
     if private_holdout is not None:
         settings["evaluate.holdout"] = "private" if private_holdout else "none"

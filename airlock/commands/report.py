@@ -31,7 +31,7 @@ def command(
     stale = stale_stages(workspace)
     exists = (workspace / PAGE).is_file()
     summary = read_summary(workspace) if exists else {}
-    failed = failures(workspace, stale)
+    failed = [*unknown_data_set(workspace), *failures(workspace, stale)]
     if as_json:
         known = {
             "failed": failed,
@@ -62,6 +62,20 @@ def failures(workspace: Path, stale: list[str]) -> list[dict[str, Any]]:
         for one in of_workspace(workspace)
         if one.stage not in up_to_date
     ]
+
+
+def unknown_data_set(workspace: Path) -> list[dict[str, Any]]:
+    """A data set that was never added: DVC stops at its missing handle, before any stage could say why."""
+    from datetime import UTC, datetime
+
+    from airlock.params import load_params
+    from airlock.records.handles import objection
+
+    if "${dataset}" not in (workspace / "dvc.yaml").read_text():
+        return []
+    wrong = objection(workspace, load_params(workspace / "params.yaml").dataset)
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    return [{"stage": "params.yaml", "error": "InputError", "words": wrong, "when": when}] if wrong else []
 
 
 def _failed(failed: list[dict[str, Any]], exists: bool) -> list[str]:

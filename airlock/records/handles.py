@@ -52,6 +52,17 @@ def of(workspace: Path, name: str) -> dict[Role, Handle]:
     return read_folder(workspace / FOLDER / name)
 
 
+def objection(workspace: Path, name: str) -> str | None:
+    """Why a data set cannot be used here, in one line that says how it could; None if its records were added."""
+    if "records" in of(workspace, name):
+        return None
+    here = sorted(folder.name for folder in (workspace / FOLDER).glob("*/") if of(workspace, folder.name))
+    return (
+        f"no data set '{name}' was added here ({', '.join(here) or 'none was'}): run `airlock add FILE --name "
+        f"{name}`, or `airlock data fetch {name}` for a public one, or choose with `airlock data use NAME`"
+    )
+
+
 def read_folder(folder: Path) -> dict[Role, Handle]:
     """The handles in one data set's folder.
 
@@ -90,6 +101,10 @@ def public_facts(workspace: Path, params: Params) -> Facts:
     Raises:
         InputError: there is no handle or no usable schema for the data set.
     """
+    if not (workspace / SCHEMAS / f"{params.dataset}.yaml").exists() and (
+        wrong := objection(workspace, params.dataset)
+    ):
+        raise InputError(wrong)
     schema = load_schema(workspace / SCHEMAS / f"{params.dataset}.yaml")
     return facts_of(of(workspace, params.dataset), schema, params)
 

@@ -75,9 +75,12 @@ def _held(workspace: Path, top: int, name: str) -> Iterator[Held]:
 
 
 def _remedy(name: str) -> str:
-    if name.startswith("data/handles/"):
-        dataset = name.rpartition("/")[2]
-        return f"run `airlock add FILE --name {dataset}` or `airlock data fetch {dataset}`"
+    if name.startswith(("data/handles/", "data/schemas/")):
+        dataset = name.rpartition("/")[2].removesuffix(".yaml")
+        return (
+            f"run `airlock add FILE --name {dataset}` or `airlock data fetch {dataset}`, or choose another data set "
+            "with `airlock data use NAME`"
+        )
     return "run `dvc repro`"
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from airlock.records.handles import Handle
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 DVC_YAML = """
@@ -111,6 +113,22 @@ def test_a_run_that_failed_is_told_before_the_figures_of_the_run_before_it(proje
     assert third.startswith("Accuracy  95.0%")
     (failed,) = json.loads(run(project, "airlock", "report", "--json").stdout)["failed"]
     assert failed["stage"] == "nothing" and failed["words"]
+
+
+def test_a_data_set_that_was_never_added_is_told_where_dvc_only_misses_a_file(project: Path) -> None:
+    text = (project / "dvc.yaml").read_text()
+    (project / "dvc.yaml").write_text(text.replace("deps: [", "deps: ['data/handles/${dataset}', ", 1))
+    (project / "data/handles/wdbc").mkdir(parents=True)
+    handle = Handle("wdbc", "wdbc", "records", "csv", "0" * 64, 569, True)
+    (project / "data/handles/wdbc/records.json").write_text(handle.to_json())
+    assert run(project, "dvc", "repro", "-q").returncode == 0
+    assert run(project, "airlock", "report").stdout.startswith("Accuracy  95.0%")
+    params = (project / "params.yaml").read_text().replace("dataset: wdbc", "dataset: nosuch")
+    (project / "params.yaml").write_text(params)
+    assert "No such file" in run(project, "dvc", "repro").stderr, "the control: DVC stops first"
+    done = run(project, "airlock", "report")
+    assert done.returncode == 1
+    assert "no data set 'nosuch' was added here (wdbc): run `airlock add FILE" in done.stdout.splitlines()[0]
 
 
 def test_a_killed_run_is_told_until_its_stage_is_up_to_date_again(project: Path) -> None:
