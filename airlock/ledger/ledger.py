@@ -278,7 +278,7 @@ class Ledger:
         self, found: Mapping[str, tuple[Release, str]], heads: Iterable[Head], *, who: str, why: str
     ) -> list[str]:
         """Charge again what an older ledger put back has forgotten, whatever the caps say, and accept that
-        its heads are gone.
+        its heads are gone. What it has reserved, and others know as published, is committed.
 
         Args:
             found: releases by id, each with the SHA-256 of its release.json.
@@ -287,10 +287,16 @@ class Ledger:
         Returns:
             The ids that were charged.
         """
-        charged = []
+        charged, committed = list[str](), list[str]()
         with self._writing() as (connection, known):
             for release_id, (release, manifest) in sorted(found.items()):
-                if release_id in known.book.releases:
+                reserved = known.book.releases.get(release_id)
+                if reserved is not None:
+                    if reserved.manifest is None and not reserved.lost:
+                        told = {"manifest": manifest, "recovered": True}
+                        self._write(connection, known, "commit", reserved, told)
+                        known = self._newest(connection)
+                        committed.append(release_id)
                     continue
                 priced = _with_charge(release)
                 kind, terms = (
@@ -304,8 +310,14 @@ class Ledger:
                 charged.append(release_id)
             there = {entry.hash for entry in known.entries} | chain.accepted_heads(known.entries)
             gone = sorted({head for head in heads if head[1] not in there}, key=str)
-            if gone or charged:
-                details = {"heads": gone, "releases": charged, "who": who, "why": why, "at": _now()}
+            if gone or charged or committed:
+                details = {
+                    "heads": gone,
+                    "releases": [*charged, *committed],
+                    "who": who,
+                    "why": why,
+                    "at": _now(),
+                }
                 self._store.append(connection, chain.link(known.last, "recover", details=details))
         return charged
 

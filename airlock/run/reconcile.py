@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,12 +40,16 @@ class Books:
         errors: why another one cannot.
         heads: the place of every head, by whether the ledger is scratch.
         releases: every id that was ever reserved.
+        settled: every id of which the bytes are known, or that was given up.
+        reserved: every id that is reserved and waits for that.
     """
 
     ledgers: Mapping[bool, Ledger]
     errors: Mapping[bool, str]
     heads: Mapping[bool, Mapping[str, int]]
     releases: frozenset[str]
+    settled: frozenset[str]
+    reserved: frozenset[str]
 
     def know(self, body: Mapping[str, Any]) -> bool:
         """Whether all that a receipt says about ledgers is so; then it does not matter who signed it."""
@@ -78,7 +82,8 @@ def open_books(project: Project) -> Books:
         LedgerMoved: one of them is kept elsewhere now, and nothing can be said without it.
     """
     ledgers, errors = dict[bool, Ledger](), dict[bool, str]()
-    heads, releases = dict[bool, dict[str, int]](), set[str]()
+    heads, releases, settled = dict[bool, dict[str, int]](), set[str](), set[str]()
+    reserved = set[str]()
     for scratch in LABELS:
         try:
             ledger = open_ledger(project, public=scratch)
@@ -91,7 +96,12 @@ def open_books(project: Project) -> Books:
         ledgers[scratch] = ledger
         heads[scratch] = {entry.hash: entry.sequence for entry in entries}
         releases |= {entry.release_id for entry in entries if entry.kind in ("reserve", "disclosure")}
-    return Books(ledgers, errors, heads, frozenset(releases))
+        settled |= {entry.release_id for entry in entries if entry.kind in ("commit", "lost")}
+        last = {entry.release_id: entry.kind for entry in entries if entry.release_id}
+        reserved |= {one for one, kind in last.items() if kind not in ("return", "commit", "lost")}
+    return Books(
+        ledgers, errors, heads, frozenset(releases), frozenset(settled), frozenset(reserved - settled)
+    )
 
 
 def gather(project: Project, workspace: Path, books: Books) -> Witnesses:
@@ -214,6 +224,9 @@ def recover(
     """Charge again what archive, receipts and released folders know and the ledgers have forgotten, and accept
     that heads are gone. Bytes that are at hand go back into the archive.
 
+    A release that the ledger has only reserved, and that was published all the same, is committed with the
+    bytes that are out: made again, with keys that were put back too, it could get other noise.
+
     Args:
         who, why: kept in the ledger.
         population: whose the releases are that only a receipt remembers.
@@ -224,7 +237,7 @@ def recover(
     """
     books, charged = open_books(project), list[str]()
     seen = gather(project, workspace, books)
-    found, unclear = _forgotten(project, workspace, seen, books.releases, population)
+    found, unclear = _forgotten(project, workspace, seen, books, population)
     for scratch in LABELS:
         mine = {
             one: (release, digest) for one, (release, digest) in found.items() if release.public == scratch
@@ -235,15 +248,19 @@ def recover(
             note(project, ledger)
     for folder in _published(workspace):
         one = manifest.load(folder).release_id
-        if one in charged and not archive.holds(project.archive, one):
+        known = one in found and found[one][1] == manifest.digest(folder)
+        if known and not archive.holds(project.archive, one):
             archive.store(project.archive, one, folder)
     return charged, unclear
 
 
 def _forgotten(
-    project: Project, workspace: Path, seen: Witnesses, known: Container[str], population: str | None
+    project: Project, workspace: Path, seen: Witnesses, books: Books, population: str | None
 ) -> tuple[dict[str, tuple[Release, str]], list[str]]:
-    public = _public_populations(project)
+    """Releases of which no ledger knows the bytes, each with the digest under which it was published; and those
+    that no ledger has reserved either, and of which too little is known.
+    """
+    public, known = _public_populations(project), books.settled
     found: dict[str, tuple[Release, str]] = {}
     for one in seen.archived:
         if one not in known:
@@ -261,16 +278,28 @@ def _forgotten(
             folder = workspace / str(stated["out"])
             if (folder / manifest.NAME).is_file() and manifest.digest(folder) == stated["manifest"]:
                 found[one] = _from_folder(folder, public)
-            elif population is not None:
+            elif population is not None or one in books.reserved:
                 scratch = bool((receipt.body.get("ledger") or {}).get("scratch"))
                 found[one] = (
                     _release(
-                        one, population, stated["mechanism"], stated["proven"], stated["passes"], scratch
+                        one,
+                        population or "",
+                        stated["mechanism"],
+                        stated["proven"],
+                        stated["passes"],
+                        scratch,
                     ),
                     str(stated["manifest"]),
                 )
             else:
                 unclear.append(one)
+    told = {
+        str(stated["id"]): str(stated["manifest"])
+        for receipt in seen.receipts
+        for stated in receipt.body.get("releases", [])
+    }
+    # What a receipt says was published goes before what lies in an archive that may have been put back.
+    found = {one: (release, told.get(one, digest)) for one, (release, digest) in found.items()}
     return found, sorted(set(unclear))
 
 

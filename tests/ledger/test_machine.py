@@ -436,6 +436,32 @@ def test_the_same_stories_without_a_fault(story: Callable[[Machine], None]) -> N
         machine.teardown()
 
 
+def test_published_release_is_not_made_again_with_keys_that_were_put_back() -> None:
+    """The machine found it: reserved, killed, keys rotated, made; then the home of before is put back, recovered,
+    and asked for the same release again. With the old keys it would be other noise under the same id.
+    """
+    machine = Machine()
+    try:
+        machine.set_cap(2.0)
+        moments = iter(range(1, 90))
+        while not machine.ledger.spent("clinic").reserved:
+            machine.killed_release(4, next(moments))
+        machine.back_up()
+        machine.rotate()
+        machine.release(4)
+        assert len(machine.house.seen) == 1
+        machine.put_back(0, whole=True)
+        machine.recover()
+        machine.release(4)
+        machine.check()
+        assert not machine.ledger.spent("clinic").reserved, "committed with the bytes that are out"
+        assert machine.house.release(machine.place, 4) == "committed", (
+            "replayed from the bytes in the workspace"
+        )
+    finally:
+        machine.teardown()
+
+
 @pytest.mark.stress
 @pytest.mark.parametrize("fault", FAULTS)
 def test_machine_finds_planted_faults_by_itself(fault: str) -> None:
