@@ -5,8 +5,9 @@ approximations they can use.
                                                                                    keys
     AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn published        MNIST, 6,000 records, every reading
                                                                                    and approximation
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn paper            MNIST, the paper's size: twice,
-                                                                                   pre-training and the rest
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn paper            MNIST, the paper's size, by the
+                                                                                   authors' program; goes on where
+                                                                                   it stopped
     AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn approximations   errors, and docs/approximations.svg
     AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn choose           how many filters: on USPS, which is
                                                                                    in no result here
@@ -53,15 +54,25 @@ APPROXIMATIONS = (
 )
 
 
+def rows() -> list[dict[str, Any]]:
+    """What was measured so far."""
+    found: list[dict[str, Any]] = json.loads(ROWS.read_text()) if ROWS.exists() else []
+    return found
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two rows are of one cell."""
+    return all(one.get(name) == other.get(name) for name in IDENTITY)
+
+
 def keep(row: dict[str, Any]) -> None:
     """Put a row in the place of its predecessor."""
     from bench.flagship.accuracy import locked
 
     with locked(RESULTS):
-        rows = json.loads(ROWS.read_text()) if ROWS.exists() else []
-        rows = [one for one in rows if any(one.get(name) != row.get(name) for name in IDENTITY)] + [row]
-        rows.sort(key=lambda one: [str(one.get(name)) for name in IDENTITY])
-        ROWS.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n")
+        kept = [one for one in rows() if not same(one, row)] + [row]
+        kept.sort(key=lambda one: [str(one.get(name)) for name in IDENTITY])
+        ROWS.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
     print(
         row["dataset"],
         row["mechanism"],
@@ -113,10 +124,7 @@ def measure(
         "records": facts.n,
         "paper_accuracy": PAPER.get(epsilon) if dataset == "mnist" else None,
     }
-    rows = json.loads(ROWS.read_text()) if ROWS.exists() else []
-    row: dict[str, Any] = next(
-        (one for one in rows if all(one.get(name) == about[name] for name in IDENTITY)), {}
-    )
+    row: dict[str, Any] = next((one for one in rows() if same(one, about)), {})
     for key in range(len(row.get("accuracies", [])), keys):
         row = {**about, **summary(row, pipeline.run(params, noise=key))}
         yield row
@@ -161,6 +169,7 @@ def readings(records: int, epochs: int, maps: list[int]) -> Iterator[dict[str, A
     """
     code = {
         "preset": "authors-code",
+        "architecture": "pooling",
         "epochs": epochs,
         "batch": min(3600, records),
         "pretraining_epochs": 3,
@@ -184,9 +193,8 @@ def published(records: int, epochs: int, maps: list[int], preset: str | None) ->
 
     images, labels = read_mnist("train")
     train, test = (images[:records], labels[:records]), read_mnist("t10k")
-    rows = json.loads(ROWS.read_text()) if ROWS.exists() else []
     done = [
-        (row.get("options"), row["epsilon"], row["records"]) for row in rows if row["mechanism"] == "pcdbn"
+        (row.get("options"), row["epsilon"], row["records"]) for row in rows() if row["mechanism"] == "pcdbn"
     ]
     for asked in readings(records, epochs, maps):
         if (
@@ -231,11 +239,7 @@ def describe(asked: dict[str, Any], params: Any, facts: Any) -> dict[str, Any]:
 
     plan, recipe = pcdbn.plan(params, facts), pcdbn.resolve(params, facts)
     options, proven = recipe.options, plan.proven
-    instead = (
-        " but contrastive divergence"
-        if (options.preset, options.pretraining) == ("authors-code", "divergence")
-        else ""
-    )
+    instead = "" if options.preset != "authors-code" else described(options)
     return {
         "dataset": "mnist",
         "mechanism": "pcdbn",
@@ -255,6 +259,18 @@ def describe(asked: dict[str, Any], params: Any, facts: Any) -> dict[str, Any]:
         "keys": 1,
         "paper_accuracy": PAPER.get(asked["epsilon"]) if options.preset == "authors-code" else None,
     }
+
+
+def described(options: Any) -> str:
+    """What is not as the authors' program has it."""
+    parts = []
+    if options.architecture == "pooling":
+        parts.append("pooling")
+    if options.pretraining == "divergence":
+        parts.append("contrastive divergence")
+    if options.step_records:
+        parts.append(f"{options.step_records:,} of each {options.batch:,}")
+    return f" but {' and '.join(parts)}" if parts else ""
 
 
 def approximations() -> None:
@@ -326,7 +342,7 @@ def main() -> None:
         "--epsilon",
         type=float,
         action="append",
-        help="of sound and paper; of sound more than once for several",
+        help="of sound and paper; more than once for several",
     )
     parser.add_argument(
         "--layers",
@@ -346,12 +362,13 @@ def main() -> None:
         help="of published with noise on constants; the paper has 32 and 64",
     )
     parser.add_argument("--epochs", type=int, help="of published (300) and paper (2,400)")
-    parser.add_argument("--pretrained", type=float, help="of paper: epsilon of the layers below, if another")
+    parser.add_argument("--step-records", type=int, help="of paper: of each batch; all in the program")
+    parser.add_argument("--key", type=int, default=0, help="of paper: of the noise")
     parser.add_argument(
         "--state",
         type=Path,
-        default=Path(tempfile.gettempdir()),
-        help="of paper: where pre-trained layers wait",
+        default=Path(tempfile.gettempdir()) / "airlock-pcdbn",
+        help="of paper: where checkpoints wait",
     )
     asked = parser.parse_args()
     if asked.part == "sound":
@@ -363,8 +380,10 @@ def main() -> None:
     elif asked.part == "paper":
         from bench.papers.pcdbn_paper import paper
 
-        epsilon = (asked.epsilon or [0.5])[0]
-        paper(epsilon, asked.pretrained or epsilon, asked.state, asked.epochs or 2400)
+        given = {"epochs": asked.epochs, "step_records": asked.step_records}
+        options = {name: value for name, value in given.items() if value is not None}
+        for epsilon in asked.epsilon or [0.5]:
+            paper(epsilon, options, asked.state, asked.key)
     elif asked.part == "choose":
         choose(asked.keys)
     else:

@@ -1,126 +1,100 @@
-"""`pcdbn` as its authors' code has it, at the paper's size: 60,000 records, 32 and 64 maps, up to 2,400
-epochs of what is above them.
+"""`pcdbn` as its authors' program has it, at the paper's size: 60,000 records, 32 and 64 maps, 2,400 epochs of
+what is above them.
 
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn paper        twice: pre-training, and the rest
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.pcdbn paper        the same command again goes on
 
 Rows go to bench/results/pcdbn.json as they come, with accuracy after some epochs (the paper's Fig. 5b).
 """
 
 from __future__ import annotations
 
-import time
+import hashlib
+import json
+import statistics
 from pathlib import Path
 from typing import Any
 
-from bench.papers.pcdbn import describe, keep, settle
+from bench.papers.pcdbn import describe, keep, rows, same, settle
 
-PRETRAINING_EPOCHS = 2
-"""The code has 10: half an hour of a core."""
 POINTS = (1, 5, 10, 25, 50, 100, 200, 300, 600, 900, 1200, 1500, 1800, 2100, 2400)
 """Epochs after which accuracy is told, at the paper's size."""
 
 
-def paper(epsilon: float, layers: float, state: Path, epochs: int) -> None:
-    """The code's reading at the paper's size, its layers pre-trained at one epsilon and what is above them
-    trained at another.
+def paper(epsilon: float, options: dict[str, Any], state: Path, key: int = 0) -> None:
+    """The authors' program at the paper's size. A checkpoint stays in `state`: the same command again goes on.
 
-    Pre-trained layers stay in `state`: the first call makes them, the second goes on.
+    What was told before an interruption is in the row already; a finished run is not made again.
     """
-    from safetensors.torch import load_file, save_file
-
-    from bench.papers.adlm import KEY, as_batches, read_mnist
-    from stages.release.keyed_noise import KeyedNoise
+    from bench.papers.adlm import as_batches, read_mnist
+    from stages.release.interactive import Keyed, walk
     from stages.release.papers.dp_sgd import dp_sgd
-    from stages.release.papers.pcdbn import pcdbn, training
+    from stages.release.papers.pcdbn import pcdbn, program
 
-    train, known, start = read_mnist("train"), state / f"{layers:g}.safetensors", time.monotonic()
-    options = {
-        "preset": "authors-code",
-        "epochs": epochs,
-        "pretraining_epochs": PRETRAINING_EPOCHS,
-        "learning_rate": 2e-4,
-    }
-    asked = {"epsilon": epsilon, "options": options}
-    params, facts = settle(asked if known.exists() else {**asked, "epsilon": layers}, len(train[1]))
-    recipe, keyed = pcdbn.resolve(params, facts), KeyedNoise(KEY, f"the paper's size, {layers:g}")
-    network, data = training.fresh(recipe, facts), dp_sgd.load(as_batches(*train), facts)
-    if not known.exists():
-        training.pretrain(network, data, recipe, keyed)
-        save_file({name: value.contiguous() for name, value in network.state_dict().items()}, known)
-        print(
-            f"pre-trained in {time.monotonic() - start:.0f} s; the same command again does the rest",
-            flush=True,
-        )
-        return
-    network.load_state_dict(load_file(known))
-    row = describe(asked, params, facts)
-    before = linear(training.fresh(recipe, facts), train, read_mnist("t10k"))
-    row["linear"] = {"before": before, "pre-trained": linear(network, train, read_mnist("t10k"))}
-    row["reading"] += "" if layers == epsilon else f", layers pre-trained at {layers:g}"
-    training.fine_tune(network, data, recipe, keyed, Judge(row, network, *read_mnist("t10k")))
-
-
-def linear(network: Any, train: tuple[Any, Any], test: tuple[Any, Any]) -> float:
-    """What the layers are worth: accuracy of least squares (with a little damping) on what they give, from
-    6,000 records, no noise.
-    """
-    import torch
-
-    from stages.release.papers.dp_sgd import dp_sgd
-    from stages.release.papers.pcdbn import training
-
-    few = (train[0][:6000], train[1][:6000])
-    held = [
-        dp_sgd.Data(torch.from_numpy(images.copy()), torch.from_numpy(labels.astype("int64")))
-        for images, labels in (few, test)
-    ]
-    units, seen = (
-        training.units_of(network, data, torch.arange(len(data.labels)), len(network.filters))
-        .flatten(1)
-        .double()
-        for data in held
+    train = read_mnist("train")
+    asked = {"epsilon": epsilon, "options": {"preset": "authors-code", **options}}
+    params, facts = settle(asked, len(train[1]))
+    recipe, identity = pcdbn.resolve(params, facts), json.dumps([asked, key], sort_keys=True)
+    course = program.Program(
+        recipe, facts, dp_sgd.load(as_batches(*train), facts), Keyed(bytes([key] * 32), identity)
     )
-    centre = units.mean(0)
-    gram = (units - centre).T @ (units - centre)
-    damping = 1e-5 * torch.linalg.matrix_norm(gram, 2) * torch.eye(len(gram), dtype=gram.dtype)
-    weights = torch.linalg.solve(
-        gram + damping, (units - centre).T @ torch.nn.functional.one_hot(held[0].labels).double()
-    )
-    return float((((seen - centre) @ weights).argmax(1) == held[1].labels).double().mean())
+    judge = Judge(describe(asked, params, facts), course, *read_mnist("t10k"), key=key)
+
+    def advance(epoch: int, now: dict[str, Any]) -> dict[str, Any]:
+        after = course.advance(epoch, now)
+        judge(epoch + 1 - course.pretraining)
+        return after
+
+    folder = state / hashlib.sha256(identity.encode()).hexdigest()[:12]
+    folder.mkdir(parents=True, exist_ok=True)
+    walk(course.start(), advance, steps=course.epochs, identity=identity, checkpoint=folder)
 
 
 class Judge:
-    """Accuracy on the test set after some epochs, and the row so far; the layers are fixed, so that what they
-    give is computed once.
+    """Accuracy on the test set after some epochs, and the row so far: by the running statistics of training,
+    which is what a model predicts with, and by those of the whole test set, which is what the program does.
     """
 
-    def __init__(self, row: dict[str, Any], network: Any, images: Any, labels: Any) -> None:
-        import torch
+    def __init__(self, row: dict[str, Any], course: Any, images: Any, labels: Any, *, key: int) -> None:
+        self.row, self.course, self.images, self.labels, self.key = row, course, images, labels, key
+        self.seen: Any = None
+        known = next((one for one in rows() if same(one, row)), {})
+        self.kept = known.get("curves", {}).get(str(key), {"stored": {}, "batch": {}})
+        self.others = {name: one for name, one in known.get("curves", {}).items() if name != str(key)}
 
-        from stages.release.papers.dp_sgd import dp_sgd
-        from stages.release.papers.pcdbn import training
-
-        self.row, self.network, self.labels = row, network, torch.from_numpy(labels.astype("int64"))
-        self.curve, self.start = dict[int, float](), time.monotonic()
-        held = dp_sgd.Data(torch.from_numpy(images.copy()), self.labels)
-        self.below = training.units_of(
-            network, held, torch.arange(len(labels)), len(network.filters)
-        ).flatten(1)
-
-    def __call__(self, epoch: int, total: int) -> None:
-        import torch
-
-        if epoch not in POINTS and epoch != total:
+    def __call__(self, epoch: int) -> None:
+        """After so many epochs of fine-tuning (before them it is zero or less)."""
+        if epoch < 1 or (epoch not in POINTS and epoch != self.row["epochs"]):
             return
-        self.network.eval()
+        for how, curve in self.kept.items():
+            curve[str(epoch)] = self.accuracy(stored=how == "stored")
+        curves = {**self.others, str(self.key): self.kept}
+        last = [max(one["stored"].items(), key=lambda point: int(point[0])) for one in curves.values()]
+        least = min(int(reached) for reached, _ in last)
+        accuracies = [accuracy for _, accuracy in last]
+        keep(
+            {
+                **self.row,
+                "epochs": least,
+                "passes": self.row["passes"] - (self.row["epochs"] - least),
+                "keys": len(curves),
+                "curves": curves,
+                "accuracies": accuracies,
+                "accuracy_mean": statistics.fmean(accuracies),
+                "accuracy_std": statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0,
+            }
+        )
+
+    def accuracy(self, *, stored: bool) -> float:
+        """Of the network as it is; the layers are fixed, so that what they give is computed once."""
+        import torch
+
+        network = self.course.network
         with torch.no_grad():
-            right = self.network.outputs(self.network.last(self.below)).argmax(1) == self.labels
-        self.curve[epoch] = float(right.float().mean())
-        self.network.train()
-        figures = {
-            "accuracy_mean": self.curve[epoch],
-            "curve": self.curve,
-            "seconds": round(time.monotonic() - self.start, 1),
-        }
-        figures["passes"] = self.row["passes"] - (total - epoch)  # of what was done so far, one an epoch
-        keep({**self.row, "epochs": epoch, "options": {**self.row["options"], "epochs": epoch}, **figures})
+            if self.seen is None:
+                parts = torch.split(torch.from_numpy(self.images.copy()), 500)
+                self.seen = torch.cat([network.flat(few.float() / 255) for few in parts])
+            before = {name: value.clone() for name, value in network.norm.state_dict().items()}
+            network.train(not stored)
+            scores = network.outputs(network.last(self.seen))
+            network.norm.load_state_dict(before)
+        return float((scores.argmax(1).numpy() == self.labels).mean())

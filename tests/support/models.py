@@ -30,6 +30,7 @@ NETWORKS = {
     "relu:7": (TABLE, GREY),
     "relu-autoencoder:4": (TABLE,),
     "pcdbn:3-4-5": (GREY,),
+    "strided:3-4-5": (GREY,),
 }
 MAPS = {"tabular-2": TABLE, "cosine-20-1": TABLE, "hog-1": GREY, "hog-2": COLOUR, "gabor-1": GREY}
 KINDS = {

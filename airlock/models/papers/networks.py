@@ -222,6 +222,13 @@ def belief(layers: Shape, shape: Shape, classes: int) -> nn.Module:
     return Belief(layers, shape, classes)
 
 
+def strides(layers: Shape, shape: Shape, classes: int) -> nn.Module:
+    """The network of pCDBN's authors' program, named as `belief` is."""
+    from airlock.models.papers.strided import Strided
+
+    return Strided(layers, shape, classes)
+
+
 NETWORKS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "adlm": Adlm,
     "pretraining": pretraining,
@@ -238,6 +245,7 @@ LAYERED_NETWORKS: dict[str, Callable[[Shape, Shape, int], nn.Module]] = {
     "relu": relu,
     "relu-autoencoder": relu_autoencoder,
     "pcdbn": belief,
+    "strided": strides,
 }
 
 

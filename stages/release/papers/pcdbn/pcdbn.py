@@ -18,11 +18,13 @@ and each an option:
                  split         in equal parts
     pretraining  reconstruction  |h' - h| + |v' - v| by Adam (the code)
                  divergence      contrastive divergence (the paper), with noise on constants as without
+    architecture strides       layers, batches, loss and optimiser of the authors' program (program.py)
+                 pooling       the paper's pooling, normalised drives and sigmoids (training.py)
 
-Presets: `authors-code` (constants, batch, each), `paper-literal` (coefficients, data, split), `repaired`
-(coefficients, tight, split). docs/errata/pcdbn.md tells which claims hold: nothing finite is proven for noise
-on constants or a sensitivity taken from the records, and such readings are for public data. L1 sensitivities
-of the rest are in `Recipe`; the accurate sound counterpart is `patch-moments`.
+Presets: `authors-code` (constants, batch, each, strides), `paper-literal` (coefficients, data, split),
+`repaired` (coefficients, tight, split). docs/errata/pcdbn.md tells which claims hold: nothing finite is proven
+for noise on constants or a sensitivity taken from the records, and such readings are for public data. L1
+sensitivities of the rest are in `Recipe`; the accurate sound counterpart is `patch-moments`.
 """
 
 from __future__ import annotations
@@ -54,48 +56,61 @@ class Options(Section):
     """release.options of `pcdbn`. None means the preset's value.
 
     Attributes:
-        noise, sensitivity, budget: see above.
+        noise, sensitivity, budget, architecture: see above.
         approximation: of the sigmoid: published-7, chebyshev-L, taylor-L, taylor-tanh or piecewise.
         maps: groups of each layer. hidden: width of the fully connected layer.
         pooling: probabilistic (Lee et al. 2009) or the maximum.
         pretraining: see above. pretraining_epochs: of each layer. pretraining_rate: of its steps; null is
             0.01, or 0.05 for divergence.
-        epochs: of back-propagation (the paper has 2,400).
+        epochs: of back-propagation (the program and the paper have 2,400). learning_rate: of it.
         batch: as in the code; the noise that the code adds is divided by it.
+        step_records: with strides, how many records of each batch a step reads, for want of machine time; the
+            noise stays that of a whole batch. Null is all, as in the program.
     """
 
     preset: Literal["authors-code", "paper-literal", "repaired"] = "repaired"
     noise: Literal["constants", "coefficients"] | None = None
     sensitivity: Literal["batch", "data", "domain", "tight"] | None = None
     budget: Literal["each", "split"] | None = None
+    architecture: Literal["strides", "pooling"] | None = None
     approximation: str | None = None
     maps: tuple[int, int] = (32, 64)
     hidden: int = Field(25, ge=1, le=2**13)
     pooling: Literal["probabilistic", "maximum"] | None = None
     pretraining: Literal["reconstruction", "divergence"] | None = None
     pretraining_epochs: int = Field(10, ge=1, le=100_000)
-    epochs: int = Field(200, ge=1, le=100_000)
+    epochs: int | None = Field(None, ge=1, le=100_000)
     batch: int = Field(3600, ge=1)
     pretraining_rate: float | None = Field(None, gt=0, le=1e3)
-    learning_rate: float = Field(2e-3, gt=0, le=1e3)
+    step_records: int | None = Field(None, ge=2)
+    learning_rate: float | None = Field(None, gt=0, le=1e3)
 
 
-TEXT = {
+TEXT: dict[str, Any] = {
     "noise": "coefficients",
     "budget": "split",
+    "architecture": "pooling",
     "approximation": "chebyshev-1",
     "pooling": "probabilistic",
     "pretraining": "divergence",
+    "epochs": 200,
+    "learning_rate": 2e-3,
 }
-CODE = {
+CODE: dict[str, Any] = {
     "noise": "constants",
     "sensitivity": "batch",
     "budget": "each",
+    "architecture": "strides",
     "approximation": "published-7",
+    "pooling": "maximum",
     "pretraining": "reconstruction",
+    "epochs": 2400,
+    "learning_rate": 2e-4,
 }
-PRESETS: dict[str, dict[str, str]] = {
-    "authors-code": {**CODE, "pooling": "maximum"},
+ONLY_STRIDES, ONLY_POOLING = {"architecture", "step_records"}, {"pooling"}
+"""Options that shape the one and not the other; ids have those that shape the release."""
+PRESETS: dict[str, dict[str, Any]] = {
+    "authors-code": CODE,
     "paper-literal": {**TEXT, "sensitivity": "data"},
     "repaired": {**TEXT, "sensitivity": "tight"},
 }
@@ -138,8 +153,19 @@ class Recipe:
     reach: int
 
     @property
+    def epochs(self) -> int:
+        """Of back-propagation."""
+        return self.options.epochs or 0
+
+    @property
+    def learning_rate(self) -> float:
+        """Of back-propagation."""
+        return self.options.learning_rate or 0.0
+
+    @property
     def network(self) -> str:
-        return f"{NAME}:" + "-".join(str(size) for size in (*self.options.maps, self.options.hidden))
+        kind = "strided" if self.options.architecture == "strides" else NAME
+        return f"{kind}:" + "-".join(str(size) for size in (*self.options.maps, self.options.hidden))
 
     def scale(self, part: PerturbedPart) -> float:
         """Of the Laplace noise on a coefficient, where it does not depend on the records."""
@@ -183,6 +209,7 @@ def resolve(params: Params, facts: Facts) -> Recipe:
     )
     sigmoid = polynomial(str(options.approximation))
     _refuse(params, facts, options, sigmoid)
+    _refuse_strides(given, options)
     parts = _parts(facts, options, sigmoid)
     share = params.release.epsilon / (len(parts) if options.budget == "split" else 1)
     return Recipe(
@@ -244,6 +271,30 @@ def _refuse(params: Params, facts: Facts, options: Options, sigmoid: Polynomial)
         )
 
 
+def _refuse_strides(given: Options, options: Options) -> None:
+    """What only one of the two architectures has."""
+    strides = options.architecture == "strides"
+    if strides and options.noise == "coefficients":
+        raise ParamsError(
+            "params.yaml: release.options.architecture 'strides' is the authors' program: set preset "
+            "authors-code"
+        )
+    if strides and options.pretraining == "divergence":
+        raise ParamsError(
+            "params.yaml: release.options.pretraining 'divergence' goes with architecture pooling, for the "
+            "authors' program has none"
+        )
+    if strides and given.pooling is not None:
+        raise ParamsError(
+            "params.yaml: release.options.pooling goes with architecture pooling: the authors' program "
+            "has strides instead"
+        )
+    if not strides and given.step_records is not None:
+        raise ParamsError(
+            "params.yaml: release.options.step_records goes with architecture strides (preset authors-code)"
+        )
+
+
 def plan(params: Params, facts: Facts) -> Plan:
     """Claimed (the paper's epsilon) and proven guarantee of one reading."""
     recipe, release = resolve(params, facts), params.release
@@ -251,13 +302,16 @@ def plan(params: Params, facts: Facts) -> Plan:
     parameters = {
         "epsilon": release.epsilon,
         "delta": release.delta,
-        **recipe.options.model_dump(mode="json"),
+        **recipe.options.model_dump(
+            mode="json",
+            exclude=ONLY_POOLING if recipe.options.architecture == "strides" else ONLY_STRIDES,
+        ),
     }
     return Plan(
         NAME,
         VERSION,
         parameters,
-        passes=_passes(recipe.options),
+        passes=_passes(recipe),
         proven=_proven(recipe, params),
         claimed=None if recipe.options.preset == "repaired" else claimed,
         interactive=recipe.options.noise == "constants",
@@ -265,12 +319,13 @@ def plan(params: Params, facts: Facts) -> Plan:
     )
 
 
-def _passes(options: Options) -> int:
+def _passes(recipe: Recipe) -> int:
     """Epochs over the raw records, or one pass for each part (and one before it that looks for the largest
     record).
     """
+    options = recipe.options
     if options.noise == "constants":
-        return len(options.maps) * options.pretraining_epochs + options.epochs
+        return len(options.maps) * options.pretraining_epochs + recipe.epochs
     return len(options.maps) * (2 if options.sensitivity == "data" else 1) + 1
 
 
@@ -290,6 +345,10 @@ relevance, make_relevance = no_relevance, makes_nothing
 def make(given: Given) -> Released:
     """Release a trained network (noise on constants), or filters and coefficients to train from."""
     recipe, facts = resolve(given.params, given.facts), given.facts
+    if recipe.options.architecture == "strides":
+        from stages.release.papers.pcdbn import program
+
+        return program.train(recipe, given)
     if recipe.options.noise == "constants":
         from stages.release.papers.pcdbn.training import train
 

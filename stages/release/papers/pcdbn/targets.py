@@ -75,7 +75,10 @@ def shared_constants(recipe: Recipe, facts: Facts, factor: float) -> Law:
     powers = [points[:, None] ** orders[None] for points in (KNOWN_VALUES, *CANDIDATES)]
     solve = np.linalg.pinv(powers[0])
     # The largest Delta that the code can compute, on a constant before the factor 2^-5.
-    largest = 2 * ((facts.shape[0] - 4) * (facts.shape[1] - 4) + facts.shape[0] * facts.shape[1])
+    height, width = facts.shape[:2]
+    strides = recipe.options.architecture == "strides"
+    hidden = -(-height // 2) * -(-width // 2) if strides else (height - 4) * (width - 4)
+    largest = 2 * (hidden + height * width)
     scale = largest / (recipe.parts[0].epsilon * BATCH * 2**5)
 
     def score(sampler: Sampler, runs: int, present: bool) -> Scores:

@@ -1,5 +1,6 @@
-"""`pcdbn` as its authors' code has it: noise on the constants of the polynomial, raw records in every step.
-For public data only.
+"""`pcdbn` with the noise of its authors' code and the pooling of the paper (`architecture: pooling`): noise on
+the constants of the polynomial, raw records in every step. For public data only; program.py has the authors'
+program itself.
 
 Each layer: hidden units are p(drive / Z), p the polynomial whose constants got Laplace noise, drawn once for
 the records and once for their reconstructions, scaled at run time by Delta / (epsilon * batch), Delta from
@@ -7,7 +8,6 @@ the batch itself. What is minimised is |h' - h| + |v' - v| by Adam, as in the co
 contrastive divergence, as in the paper. Then back-propagation through the fully connected and the softmax
 layer. They see exact sigmoids of the raw records; one noise vector Lap(M (25 + 25^2/4) / (epsilon * batch)) a
 step is added to the 25 units of the whole batch, and labels are raw. Nothing finite is proven of any of this.
-Pooling follows the paper, where the code has strides of 2.
 """
 
 from __future__ import annotations
@@ -208,11 +208,11 @@ def fine_tune(
     """
     part, options, losses, rows = recipe.parts[-1], recipe.options, list[float](), _known(data)
     optimiser = torch.optim.Adam(
-        [*network.hidden.parameters(), *network.outputs.parameters()], lr=options.learning_rate
+        [*network.hidden.parameters(), *network.outputs.parameters()], lr=recipe.learning_rate
     )
     # The layers below are fixed from here on.
     below = units_of(network, data, rows, len(network.filters)).flatten(1)
-    count = len(torch.split(rows, options.batch)) * options.epochs
+    count = len(torch.split(rows, options.batch)) * recipe.epochs
     drawn = keyed.add_laplace(
         np.zeros((count, options.hidden), np.int64),
         FINE_GRID * part.printed / part.epsilon,
@@ -224,7 +224,7 @@ def fine_tune(
         taylor.coefficients(data.labels[rows].numpy(), network.outputs.out_features)
     ).float()
     network.train()
-    for epoch in range(options.epochs):
+    for epoch in range(recipe.epochs):
         total = 0.0
         for few in torch.split(torch.randperm(len(rows), generator=order), options.batch):
             top = network.last(below[few]) + next(noise) / len(few)
@@ -234,5 +234,5 @@ def fine_tune(
             optimiser.step()
             total += float(loss.detach()) * len(few)
         losses.append(total / max(len(rows), 1))
-        tick(epoch + 1, options.epochs)
+        tick(epoch + 1, recipe.epochs)
     return losses

@@ -260,6 +260,7 @@ def test_the_codes_reading_trains_a_network_and_its_noise_reaches_it(pretraining
     known = facts((16, 16, 1), 300, 3)
     few = {
         "preset": "authors-code",
+        "architecture": "pooling",
         "pretraining": pretraining,
         "maps": [6, 6],
         "hidden": 10,
