@@ -104,7 +104,15 @@ def open_books(project: Project) -> Books:
     )
 
 
-def gather(project: Project, workspace: Path, books: Books) -> Witnesses:
+def archived_releases(project: Project) -> tuple[str, ...]:
+    """What the archive holds. Listed before the ledgers are read: whatever is in it then was reserved before that,
+    also if another process is making releases meanwhile.
+    """
+    folders = project.archive.glob("[0-9a-f]*")
+    return tuple(sorted(path.name for path in folders if len(path.name) == 64 and path.is_dir()))
+
+
+def gather(project: Project, workspace: Path, books: Books, archived: tuple[str, ...]) -> Witnesses:
     """Everything that is at hand and says more than the ledgers. Of that, only receipts with a right
     signature are believed.
     """
@@ -113,11 +121,6 @@ def gather(project: Project, workspace: Path, books: Books) -> Witnesses:
     heads: dict[bool, list[tuple[int, str]]] = {False: [], True: []}
     for body in (*bodies, *_noted(project)):
         heads[bool(body["scratch"])].append((int(body["sequence"]), str(body["head"])))
-    archived = tuple(
-        sorted(
-            path.name for path in project.archive.glob("[0-9a-f]*") if len(path.name) == 64 and path.is_dir()
-        )
-    )
     return Witnesses(heads, believed, archived)
 
 
@@ -127,8 +130,9 @@ def problems(project: Project, workspace: Path, *, needed: Iterable[bool] = ()) 
     Args:
         needed: kinds of ledgers (scratch or not) that must exist although no witness names them.
     """
+    archived = archived_releases(project)
     books, found = open_books(project), list[str]()
-    seen = gather(project, workspace, books)
+    seen = gather(project, workspace, books, archived)
     for scratch, label in LABELS.items():
         heads = seen.heads[scratch]
         if scratch in books.ledgers:
@@ -235,8 +239,9 @@ def recover(
         The ids that were charged, and those of which too little is known to charge them; then no head is
         accepted.
     """
+    archived = archived_releases(project)
     books, charged = open_books(project), list[str]()
-    seen = gather(project, workspace, books)
+    seen = gather(project, workspace, books, archived)
     found, unclear = _forgotten(project, workspace, seen, books, population)
     for scratch in LABELS:
         mine = {
