@@ -119,8 +119,11 @@ class Store:
         except IntegrityError as error:
             raise LedgerError(f"the ledger {self} refused a write ({_cause(error)}): run it again") from None
         except SQLAlchemyError as error:
+            cause = _cause(error)
             advice = "check AIRLOCK_LEDGER_URL, the server and its rights"
-            raise LedgerError(f"the ledger {self} cannot be used ({_cause(error)}): {advice}") from None
+            if "disk is full" in cause or "No space left" in cause:
+                advice = "make room on its disk, then run it again"
+            raise LedgerError(f"the ledger {self} cannot be used ({cause}): {advice}") from None
 
 
 def _cause(error: SQLAlchemyError) -> str:
