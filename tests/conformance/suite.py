@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pytest
@@ -355,6 +355,34 @@ class Conformance:
 
     tightness: ClassVar[float] = 0.05
 
+    def test_whatever_shapes_the_bytes_is_in_the_id(self) -> None:
+        """One id stands for one release: parameters that leave the id of a stage as it is leave its bytes as
+        they are, too. Otherwise a replay would be another release, and nobody would have paid for it.
+        """
+        known, (x, y), half = self.facts(), self.records(), mechanism(self.name)
+        named: dict[str, Any] = {"key": KEY, "release_id": "id"}
+
+        def made(params: Params) -> list[Any]:
+            first = half.relevance(params, known)
+            earlier = half.make_relevance(params, known, self.reader(x, y), **named) if first else None
+            last = half.make(params, known, self.reader(x, y), relevance=earlier, **named)
+            return [_bytes(one) for one in (earlier, last) if one is not None]
+
+        base = self.params()
+        ids, whole, alike = _ids(half, base, known), made(base), 0
+        for changed in variations(base, getattr(half, "Options", None)):
+            try:
+                other = _ids(half, changed, known)
+            except ParamsError:
+                continue
+            # The id of what comes later has that of the first in it: what is alike is alike from the start.
+            same = [one == two for one, two in zip(ids, other, strict=False)]
+            if len(ids) == len(other) and same[0]:
+                found, alike = made(changed), alike + 1
+                assert found[0] == whole[0], changed.release
+                assert not all(same) or found == whole, changed.release
+        assert alike, "some parameter is of no concern to the first release"
+
     def test_no_forged_first_release_makes_a_neighbour_cost_more(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -429,6 +457,63 @@ class Conformance:
         )
         assert answers[0] == 2
         assert all(whole[name].tobytes() == again[name].tobytes() for name in whole)
+
+
+def variations(params: Params, options: Any) -> Iterator[Params]:
+    """The same parameters with one of them changed, each in turn."""
+    document = params.model_dump(mode="json")
+    sections = {
+        "release": {
+            "delta": 2e-6,
+            "passes": 2,
+            "features": "cosine-16-1",
+            "reference": False,
+            "epsilon": 2.1,
+        },
+        "relevance": {"mode": "off", "share": 0.3, "epsilon": 0.5, "network": "public"},
+        "train": {"seed": 7},
+    }
+    for section, values in sections.items():
+        for name, value in values.items():
+            yield Params.model_validate({**document, section: {**document[section], name: value}})
+    given = document["release"]["options"]
+    for name, option in (options.model_fields if options else {}).items():
+        for value in _others(option, given.get(name, option.default)):
+            try:
+                options.model_validate({**given, name: value})
+            except ValueError:
+                continue
+            release = {**document["release"], "options": {**given, name: value}}
+            yield Params.model_validate({**document, "release": release})
+
+
+def _others(option: Any, value: Any) -> list[Any]:
+    """Other values that an option may have; where nobody knows its kind, a few are tried."""
+    words = [one for one in _words(option.annotation) if one != value]
+    if words:
+        return words[:2]
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 1]
+    return [value * 0.9] if isinstance(value, float) else [2, 0.25]
+
+
+def _words(annotation: Any) -> list[str]:
+    found = [one for one in get_args(annotation) if isinstance(one, str)]
+    return found + [word for one in get_args(annotation) if get_args(one) for word in _words(one)]
+
+
+def _ids(half: Any, params: Params, known: Facts) -> list[str]:
+    """Of both stages, as the runner has them."""
+    first = half.relevance(params, known)
+    ids = [manifest.release_id(first, known)] if first else []
+    return [*ids, manifest.release_id(half.plan(params, known), known, ids)]
+
+
+def _bytes(released: Any) -> Any:
+    tensors, details = released
+    return {name: np.asarray(value).tobytes() for name, value in tensors.items()}, json.dumps(details)
 
 
 def forgeries(tensors: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
