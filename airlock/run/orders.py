@@ -14,8 +14,10 @@ from airlock.inside import manifest
 from airlock.inside.digests import canonical_json, sha256_path
 from airlock.ledger import Ledger, Reservation, refusals
 from airlock.owner.home import Project
+from airlock.owner.registry import load_registry
 from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
+from airlock.records import handles
 from airlock.run import archive, questions, reconcile, reservations
 from airlock.run.reconcile import open_ledger as open_ledger
 from airlock.run.reservations import Purpose
@@ -47,6 +49,35 @@ def read_facts(workspace: Path) -> tuple[Facts, int | None]:
         return facts_of(meta), generation_of(meta)
     except FileNotFoundError:
         raise InputError("data/sealed/meta.json is missing: run `dvc repro ingest` first") from None
+
+
+FACTS = (
+    "population", "public", "kind", "n", "n_holdout", "shape", "labels", "schema", "fingerprint", "per_user",
+    "features", "friends",
+)  # fmt: skip
+"""Facts that a price rests on, or the ledger that it goes to. What else meta.json says chooses a feature map."""
+
+
+def check_facts(facts: Facts, *, params: Params, workspace: Path, project: Project) -> None:
+    """The facts beside the sealed records are those of handle, schema and parameters, and the population is
+    as public as it was added.
+
+    The key of a sealed file is derived from population, fingerprint, schema and split, and from nothing else
+    that stands in meta.json, which anyone who can write to the workspace can write.
+
+    Raises:
+        ReleaseError: they are not.
+    """
+    wanted = handles.public_facts(workspace, params)
+    known = load_registry(project).populations.get(facts.population)
+    # Where nobody added it (keys restored on another machine), it is private: only that is safe to believe.
+    if facts.public != bool(known and known["public"]) or any(
+        getattr(facts, name) != getattr(wanted, name) for name in FACTS
+    ):
+        raise ReleaseError(
+            "data/sealed/meta.json is not what ingest wrote for these records, schema and parameters: run "
+            "`dvc repro -f ingest`"
+        )
 
 
 def take_orders(

@@ -225,6 +225,7 @@ def _release(asked: Request, desk: Desk) -> Made:
     from airlock.run import budget, orders  # and with them SQLAlchemy, which no other room needs
 
     keyring, (facts, generation) = Keyring.load(asked.project), orders.read_facts(asked.workspace)
+    orders.check_facts(facts, params=asked.params, workspace=asked.workspace, project=asked.project)
     ledger = orders.open_ledger(asked.project, public=facts.public)
     connection = _cluster(asked.params, asked.project)
     budget.check(asked.project, asked.workspace, asked.params, asked.stage)

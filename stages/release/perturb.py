@@ -26,6 +26,9 @@ from stages.release import doors
 
 RELEASE, HOLDOUT, REFERENCE = "data/released/release", "data/released/holdout", "data/released/reference"
 TENSORS, RELEVANCE_TENSORS = "release.safetensors", "relevance.safetensors"
+WEIGHTS = "relevance"
+"""The mechanism that releases weights of features (stages/release/relevance.py)."""
+OTHER_PARAMETERS = "data/released/relevance is of other parameters: run `dvc repro relevance`"
 Maker = Callable[[Room, Facts, Path, str], dict[str, Any]]
 
 
@@ -113,10 +116,17 @@ def open_sealed(room: Room, role: str) -> SealedReader:
 
 
 def released_weights(room: Room) -> NDArray[np.float64] | None:
-    """Feature weights of the relevance release, or None where there are none."""
+    """Feature weights of the relevance release, or None where there are none.
+
+    Raises:
+        ReleaseError: it is not a release of weights.
+    """
     if not room.params.relevance.weighs:
         return None
-    weights: NDArray[np.float64] = _load_relevance(room)[0]["weights"]
+    tensors, made = _load_relevance(room)
+    if made.mechanism != WEIGHTS:
+        raise ReleaseError(OTHER_PARAMETERS)
+    weights: NDArray[np.float64] = tensors["weights"]
     return weights
 
 
@@ -130,7 +140,7 @@ def released_relevance(room: Room, half: mechanisms.Mechanism, facts: Facts) -> 
         return None
     tensors, made = _load_relevance(room)
     if (made.mechanism, dict(made.parameters)) != (plan.mechanism, manifest.plan_json(plan)["parameters"]):
-        raise ReleaseError("data/released/relevance is of other parameters: run `dvc repro relevance`")
+        raise ReleaseError(OTHER_PARAMETERS)
     return tensors, dict(made.details)
 
 

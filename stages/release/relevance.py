@@ -29,11 +29,18 @@ from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Released, check_label, mechanism
 from stages.release.noisy_sums import NoisySums, Query, check_size, guarantee, price
 from stages.release.passes import Chunk, Records, Sums, Wanted, cross_of
-from stages.release.perturb import RELEVANCE_TENSORS, facts_of, open_sealed, save_released, settled
+from stages.release.perturb import (
+    RELEVANCE_TENSORS,
+    WEIGHTS,
+    facts_of,
+    open_sealed,
+    save_released,
+    settled,
+)
 from stages.release.units import moved_records, records_per_unit
 
 RELEVANCE = "data/released/relevance"
-NAME, VERSION = "relevance", 1
+NAME, VERSION = WEIGHTS, 1
 WEIGHED = ("coefficients", "coefficients-iterated", "neuron-allocation")
 """Mechanisms that use weights."""
 ARGUMENT = "docs/proofs/relevance.md#guarantee"

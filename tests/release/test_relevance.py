@@ -21,7 +21,7 @@ from airlock.models.features.rows import LIMIT
 from airlock.params import Params
 from airlock.privacy.calibration import gaussian_mu
 from airlock.privacy.plan import Facts
-from airlock.storage import load_tensors
+from airlock.storage import load_tensors, save_tensors
 from stages.mechanisms import MECHANISMS, Whole, mechanism
 from stages.release import perturb, relevance
 from stages.release.mechanisms import coefficients
@@ -269,6 +269,19 @@ def test_a_release_on_another_geometry_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="dvc repro relevance"):
         perturb.main(room(perturb.RELEASE, 2.0))
     perturb.main(room(perturb.RELEASE, 1.0))
+
+
+def test_weights_in_a_folder_that_says_it_is_no_release_are_not_used(tmp_path: Path) -> None:
+    """The ledger knows nothing of what does not apply."""
+    x, _ = table(90, 4, 3)
+    folder = tmp_path / relevance.RELEVANCE
+    folder.mkdir(parents=True)
+    save_tensors(folder / perturb.RELEVANCE_TENSORS, {"weights": np.ones(4)})
+    manifest.write(folder, plan=manifest.none_plan("off"), facts=facts(x, 3), release_id="0" * 64)
+    params = Params.model_validate({"relevance": {"mode": "statistics"}})
+    room = Room("release", params, paths={relevance.RELEVANCE: folder})
+    with pytest.raises(ReleaseError, match="dvc repro relevance"):
+        perturb.released_weights(room)
 
 
 @pytest.mark.parametrize("mode", ["statistics", "lrp"])

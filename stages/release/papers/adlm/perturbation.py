@@ -22,6 +22,7 @@ from airlock.privacy.plan import Facts
 from airlock.records.encoding import unpack
 from stages.release.keyed_noise import KeyedNoise
 from stages.release.papers.adlm.adlm import Recipe, geometry
+from stages.release.perturb import OTHER_PARAMETERS
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -57,7 +58,7 @@ def perturb(
             else relevance
         )
         if tensors["relevance"].shape != (recipe.features,):
-            raise ReleaseError("data/released/relevance is of other parameters: run `dvc repro relevance`")
+            raise ReleaseError(OTHER_PARAMETERS)
         shares = allocate(tensors["relevance"].astype(np.float64))
     scales = recipe.input_scale / shares
     tensors["scales"] = scales
