@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +51,10 @@ def read_facts(workspace: Path) -> tuple[Facts, int | None]:
         raise InputError("data/sealed/meta.json is missing: run `dvc repro ingest` first") from None
 
 
-FACTS = (
-    "population", "public", "kind", "n", "n_holdout", "shape", "labels", "schema", "fingerprint", "per_user",
-    "features", "friends",
-)  # fmt: skip
-"""Facts that a price rests on, or the ledger that it goes to. What else meta.json says chooses a feature map."""
+UNPRICED = ("users", "columns", "layout", "label", "split")
+"""Facts on which no price rests: they choose a feature map or names, older data sets have others, and the split is
+in the key of the sealed files.
+"""
 
 
 def check_facts(facts: Facts, *, params: Params, workspace: Path, project: Project) -> None:
@@ -71,8 +70,9 @@ def check_facts(facts: Facts, *, params: Params, workspace: Path, project: Proje
     wanted = handles.public_facts(workspace, params)
     known = load_registry(project).populations.get(facts.population)
     # Where nobody added it (keys restored on another machine), it is private: only that is safe to believe.
+    names = [one.name for one in fields(Facts) if one.name not in UNPRICED]
     if facts.public != bool(known and known["public"]) or any(
-        getattr(facts, name) != getattr(wanted, name) for name in FACTS
+        getattr(facts, name) != getattr(wanted, name) for name in names
     ):
         raise ReleaseError(
             "data/sealed/meta.json is not what ingest wrote for these records, schema and parameters: run "

@@ -5,7 +5,7 @@ alone.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from airlock.errors import ReleaseError
 from airlock.inside.sealed import FILES, SealedReader, seal_contexts
 from airlock.owner.keys import Keyring
+from airlock.privacy.plan import Facts
 from airlock.run import orders
 from tests.support.clinic import SCHEMA, Clinic, make_clinic, records
 
@@ -30,6 +31,7 @@ FORGED: dict[str, Any] = {
     "fingerprint": "another",
     "friends": {"slots": 0, "appearances": 0},
     "features": "cosine-16-1",
+    "number": [0.0, 1.0],
 }
 
 
@@ -60,6 +62,10 @@ def test_facts_as_ingest_wrote_them_are_believed(clinic: Clinic) -> None:
     # Of an older data set it does not say what the columns are.
     forge(clinic, columns=None, layout=None)
     checked(clinic)
+
+
+def test_every_fact_that_a_price_may_rest_on_is_tried() -> None:
+    assert {one.name for one in fields(Facts)} - set(orders.UNPRICED) == {*FORGED, "schema"}
 
 
 @pytest.mark.parametrize("name", FORGED)
