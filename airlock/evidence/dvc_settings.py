@@ -77,6 +77,8 @@ def problems(path: str, text: str) -> Iterator[str]:
         known = _ANYWHERE.get(name, frozenset()) | (
             _OWN.get(name, frozenset()) if path == LOCAL else frozenset()
         )
+        if isinstance(options, Mapping) and not options:
+            continue  # says nothing: DVC itself writes one of every kind into the folders of queued experiments
         if not isinstance(options, Mapping) or not known:
             yield f"{path}: [{section}] is not followed, it may change what DVC runs: remove it"
             continue

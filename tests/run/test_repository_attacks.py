@@ -250,6 +250,25 @@ def test_settings_that_ship_are_on_it_and_secrets_are_ones_own() -> None:
     assert list(dvc_settings.problems(dvc_settings.LOCAL, command)), "a program to run is nobody's"
 
 
+def test_folder_of_a_queued_experiment_is_followed(tmp_path: Path) -> None:
+    """What DVC's own executor writes there: a section of every kind, nearly all of them empty."""
+    from dvc.repo import Repo
+    from dvc.repo.experiments.executor.local import TempDirExecutor
+
+    class Written(TempDirExecutor):
+        def __init__(self, folder: Path) -> None:
+            self.root_dir, self.dvc_dir = str(folder), ".dvc"
+
+    with Repo.init(str(tmp_path / "work"), no_scm=True) as repo:
+        (tmp_path / "experiment/.dvc").mkdir(parents=True)
+        Written(tmp_path / "experiment")._update_config(repo.config.read("local"))
+        Written(tmp_path / "experiment")._update_config({"cache": {"dir": repo.cache.local_cache_dir}})
+    text = (tmp_path / "experiment/.dvc/config.local").read_text()
+    assert "[hydra]" in text and not list(dvc_settings.problems(dvc_settings.LOCAL, text))
+    filled = text.replace("[hydra]", "[hydra]\nenabled = true")
+    assert list(dvc_settings.problems(dvc_settings.LOCAL, filled)), "one that says something is not"
+
+
 def test_dvc_itself_would_follow_what_a_second_parser_did_not_see(tmp_path: Path) -> None:
     """The control of the quoted section."""
     from dvc.config import Config  # type: ignore[import-untyped]
