@@ -26,6 +26,8 @@ COMMANDS = (
         "new",
         "init",
         "add",
+        "forget",
+        "nights",
         "data",
         "run",
         "audit",

@@ -37,11 +37,17 @@ class IngestParams(Section):
     """How records are split before they are sealed.
 
     Splits depend on row position and a key, never on values.
+
+    Attributes:
+        night: which batch of a population that grows night by night (`airlock add --append`).
+        start: the batch from which nights are counted: the first one of a horizon (docs/nights.md).
     """
 
     holdout_fraction: float = Field(0.2, ge=0, lt=1)
     folds: int = Field(0, ge=0, le=1000)
     fold: int = Field(0, ge=0)
+    night: int = Field(1, ge=1, le=99999)
+    start: int = Field(1, ge=1, le=99999)
 
 
 class RelevanceParams(Section):
@@ -73,7 +79,12 @@ class RelevanceParams(Section):
 
 
 class ReleaseParams(Section):
-    """What is released, at what price. `options` belongs to the mechanism and is checked by it."""
+    """What is released, at what price. `options` belongs to the mechanism and is checked by it.
+
+    Attributes:
+        horizon: release running totals over so many nights, for one price (docs/nights.md); None releases the
+            records of `ingest.night` alone.
+    """
 
     mechanism: str = "coefficients"
     epsilon: float = Field(1.0, gt=0)
@@ -86,6 +97,7 @@ class ReleaseParams(Section):
     engine: Literal["local", "dask"] = "local"
     address: str | None = None
     cluster_timeout: float = Field(60, ge=1, le=86400)
+    horizon: int | None = Field(None, ge=1, le=4096)
     options: dict[str, Any] = {}
 
 

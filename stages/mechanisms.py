@@ -29,6 +29,7 @@ from airlock.privacy.plan import Facts, Plan
 
 if TYPE_CHECKING:
     from airlock.inside.manifest import Manifest
+    from airlock.inside.nights import Nights
     from airlock.models.model import Model
 
 Tensors = dict[str, NDArray[Any]]
@@ -55,6 +56,7 @@ class Given:
         connection: to the workers of a cluster, with `release.engine: dask`.
         tick, checkpoint: for what takes long: whom to tell, and a folder in which functions of noisy numbers
             may be kept.
+        nights: with `release.horizon`: what earlier nights have left; None on a first night that nobody follows.
     """
 
     params: Params
@@ -67,6 +69,7 @@ class Given:
     connection: Exchange | None = None
     tick: Tick = silent
     checkpoint: Path | None = None
+    nights: Nights | None = None
 
     def earlier(self) -> Released:
         """What the relevance stage released.
@@ -98,6 +101,7 @@ class Make(Protocol):
         connection: Exchange | None = None,
         tick: Tick = silent,
         checkpoint: Path | None = None,
+        nights: Nights | None = None,
     ) -> Released:
         """Tensors and details of the release."""
 

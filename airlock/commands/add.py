@@ -33,6 +33,21 @@ def command(
         "--distinct",
         help="These are other people's records, although rows of them look like known ones.",
     ),
+    append: bool = typer.Option(
+        False,
+        "--append",
+        help="These are tonight's records of a population that grows night by night (docs/nights.md).",
+    ),
+    identity: str | None = typer.Option(
+        None,
+        "--id",
+        help="With --append, at the first batch: the column that names a record; by default its whole row.",
+    ),
+    participations: int | None = typer.Option(
+        None,
+        "--participations",
+        help="With --append, at the first batch: on how many nights one record may come; 1.",
+    ),
 ) -> None:
     """Take note of raw records: count them, fingerprint them with a key, open their population's account.
 
@@ -43,6 +58,7 @@ def command(
     from airlock.errors import InputError
     from airlock.owner.add import CapRequest, add
     from airlock.owner.home import project
+    from airlock.owner.nights import Growth
     from airlock.records.handles import Role
 
     if holdout != public:
@@ -53,6 +69,9 @@ def command(
         )
     if (epsilon is None) != (delta is None):
         raise InputError("a cap needs both --epsilon and --delta")
+    if not append and (identity is not None or participations is not None):
+        raise InputError("--id and --participations are about a population that grows: say --append too")
+    growth = Growth(identity, participations) if append else None
     cap = CapRequest(epsilon, delta) if epsilon is not None and delta is not None else None
     role: Role = "holdout" if holdout else "records"
     with Console(stderr=True).status("reading") as status:
@@ -66,16 +85,17 @@ def command(
             cap=cap,
             progress=progress,
             distinct=distinct,
+            growth=growth,
         )
     handle = done.handle
     _tell_of_repetitions(name, done.repeated)
+    night = f", night {handle.night}" if handle.night else ""
     typer.echo(
-        f"{name}: {handle.n:,} {'public holdout records' if holdout else 'records'} "
+        f"{name}{night}: {handle.n:,} {'public holdout records' if holdout else 'records'} "
         f"{'added' if done.changed else 'unchanged'}"
     )
     typer.echo(
-        f"  handle data/handles/{name}/{handle.role}.json: commit it with git; "
-        "the file itself stays where it is"
+        f"  handle data/handles/{name}/{handle.file}: commit it with git; the file itself stays where it is"
     )
     if cap is not None:
         typer.echo(f"  the cap of '{name}' is epsilon {cap.epsilon:g} at delta {cap.delta:g}")

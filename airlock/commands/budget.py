@@ -12,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     from airlock.ledger import Entry, Ledger, Spent
     from airlock.models.features.choice import Choice
+    from airlock.privacy.continual import Errors
     from airlock.run.budget import Point, Price
 
 app = typer.Typer(
@@ -336,6 +337,10 @@ def _show_account(console: Any, spent: Spent) -> None:
             "    [yellow]the cap was raised after results were seen[/yellow]: it reads an odometer, not a "
             "promise (docs/ledger.md)"
         )
+    for release_id, used, nights in spent.horizons:
+        console.print(
+            f"    nights of {release_id[:12]}: {used} used of {nights}, {nights - used} left, paid for with the first"
+        )
     if spent.disclosures:
         console.print(
             f"    public data disclosed {spent.disclosures} "
@@ -403,6 +408,24 @@ def _show_plan(points: list[Point]) -> None:
         console.print(f"not charged: {', '.join(free)}")
     for line in dict.fromkeys(_chosen(point.choice) for point in points):
         console.print(line, soft_wrap=True)
+    for errors in dict.fromkeys(point.nights for point in points if point.nights):
+        _show_nights(console, errors)
+
+
+def _show_nights(console: Any, errors: tuple[Errors, ...]) -> None:
+    from rich.table import Table
+
+    from airlock.privacy.continual import choose
+
+    console.print(
+        f"{errors[-1].night} nights for this price, by the strategy {choose(errors[-1].night).name}; expected noise of "
+        "the running total, against one release of all records:",
+        soft_wrap=True,
+    )
+    table = Table("after night", "square-root", "binary tree", "independent", box=None)
+    for row in errors:
+        table.add_row(str(row.night), *(f"{value:.3g}" for value in row[1:]))
+    console.print(table)
 
 
 def _chosen(choice: Choice) -> str:
@@ -440,6 +463,9 @@ def _words(entry: Entry) -> str:
                 f"epsilon {details['epsilon']:g} at delta {details['delta']:g}{split}{raised}, by "
                 f"{details['who']}: {details['why']}"
             )
+        case "night":
+            horizon = details["horizon"]
+            return f"night {horizon['night']} of {horizon['nights']}, paid for with {horizon['id'][:12]}"
         case "reserve" | "disclosure":
             return (
                 f"{details['mechanism']}, passes {details['passes']}, {details['unit']}, "
@@ -473,6 +499,7 @@ def _point_json(point: Point) -> dict[str, Any]:
         "fits": point.objection is None,
         "refusal": point.objection,
         "choice": asdict(point.choice),
+        "nights": [row._asdict() for row in point.nights],
     }
 
 

@@ -62,8 +62,11 @@ def release_id(plan: Plan, facts: Facts, upstream: Sequence[str] = ()) -> str:
     """Hash of everything that shapes the statistic: data, schema, split, mechanism, version, parameters,
     upstream.
     """
+    # Of a later night: which, and after which records. A first night has the id of a release that stands alone.
+    night = {name: facts.night[name] for name in ("number", "history")} if facts.night else None
     return sha256_json(
         {
+            **({"night": night} if night else {}),
             "population": facts.population,
             "fingerprint": facts.fingerprint,
             "schema": facts.schema,

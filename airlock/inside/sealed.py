@@ -252,8 +252,10 @@ def facts_of(meta: Mapping[str, Any]) -> Facts:
         SealError: the document is of another version or was cut.
     """
     names = {field.name for field in fields(Facts)}
-    # Sealed before there were slots for friends, before columns were described, and before labels were numbers.
-    meta = {"friends": None, "columns": None, "label": "label", "layout": None, "number": None, **meta}
+    # Sealed before there were slots for friends, before columns were described, before labels were numbers, and
+    # before there were nights.
+    later = {"friends": None, "columns": None, "label": "label", "layout": None, "number": None}
+    meta = {**later, "participations": 1, "night": None, **meta}
     if meta.get("version") != VERSION or not names <= meta.keys():
         raise SealError(f"{META} is not of this version: run `dvc repro --force ingest`")
     return Facts.from_json({name: meta[name] for name in names})

@@ -54,6 +54,8 @@ class Release:
             tells (Gaussians), or where nobody wrote it down yet (ledgers of an older Airlock).
         started: whether its stage was let near records; None where an older Airlock did not write that down.
         lost: the owner gave up on it: it stays spent, and is not made any more.
+        horizon: where it is one of many nights that were paid together (docs/nights.md): `id` of the first
+            night's release, which is charged for all, which `night` this is, and of how many `nights`.
     """
 
     release_id: str
@@ -71,6 +73,12 @@ class Release:
     charge: Mapping[str, float] | None = None
     started: bool | None = None
     lost: bool = False
+    horizon: Mapping[str, Any] | None = None
+
+    @property
+    def later_night(self) -> bool:
+        """Whether another release is charged for it."""
+        return self.horizon is not None and self.horizon["id"] != self.release_id
 
     @property
     def committed(self) -> bool:
@@ -84,7 +92,8 @@ class Release:
 
     def terms(self) -> dict[str, Any]:
         """What is written into the entry that reserves it."""
-        return {name: getattr(self, name) for name in TERMS}
+        horizon = {"horizon": dict(self.horizon)} if self.horizon else {}
+        return {name: getattr(self, name) for name in TERMS} | horizon
 
     def same_terms(self, other: Release) -> bool:
         """Whether both are the same release at the same price."""
@@ -112,6 +121,10 @@ class Account:
     def cap(self) -> Cap | None:
         """The cap in force."""
         return self.caps[-1] if self.caps else None
+
+    def nights(self, horizon: str) -> list[Release]:
+        """The releases of one horizon, in order."""
+        return [one for one in self.releases if one.horizon and one.horizon["id"] == horizon]
 
     @cached_property
     def charged(self) -> tuple[Release, ...]:
@@ -190,10 +203,10 @@ def _add(book: Book, entry: Entry) -> str | None:
                     | {"seen": seen}
                 ),
             )
-        case "reserve" | "disclosure" if known is None:
+        case "reserve" | "disclosure" | "night" if known is None:
             terms = {name: details[name] for name in TERMS}
             charged = entry.kind == "reserve"
-            book.releases[entry.release_id] = Release(
+            asked = Release(
                 entry.release_id,
                 entry.population,
                 **terms,
@@ -201,7 +214,11 @@ def _add(book: Book, entry: Entry) -> str | None:
                 at=details["at"],
                 charge=details.get("charge"),
                 started=details.get("started"),
+                horizon=details.get("horizon"),
             )
+            if entry.kind == "night" and (problem := night_problem(asked, book.account(entry.population))):
+                return problem
+            book.releases[entry.release_id] = asked
             if charged:
                 book.firsts.setdefault(entry.population, book.releases[entry.release_id])
         case "start" if known and not known.committed:
@@ -218,6 +235,28 @@ def _add(book: Book, entry: Entry) -> str | None:
             book.releases[entry.release_id] = replace(known, manifest=details["manifest"])
         case _:
             return f"does not belong here: release {entry.release_id[:12]} is {_state(known)}"
+    return None
+
+
+def night_problem(asked: Release, account: Account) -> str | None:
+    """Why a night is not covered by what was paid with the first one; None if it is."""
+    horizon = asked.horizon or {}
+    nights = {release.release_id: release for release in account.nights(str(horizon.get("id")))}
+    first = nights.get(str(horizon.get("id")))
+    if first is None or first.lost or not first.charged:
+        return "is of a horizon whose first night was not charged"
+    other = [first.relation != asked.relation, first.mechanism != asked.mechanism]
+    if any(other) or canonical_json(first.event) != canonical_json(asked.event):
+        return "has another price than the first night of its horizon"
+    assert first.horizon is not None
+    number, last = (
+        int(horizon["night"]),
+        max(int(one.horizon["night"]) for one in nights.values() if one.horizon),
+    )
+    if horizon["nights"] != first.horizon["nights"] or not 1 < number <= int(first.horizon["nights"]):
+        return "lies beyond its horizon"
+    if number <= last:
+        return f"comes after night {last}: a night has one release, and earlier ones are over"
     return None
 
 

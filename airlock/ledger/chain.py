@@ -13,7 +13,7 @@ from airlock.inside.digests import canonical_json, sha256_json
 START = "0" * 64
 KINDS = (
     "open", "cap", "reserve", "disclosure", "take-over", "start", "commit", "lost", "return", "retire", "recover",
-    "moved",
+    "moved", "night",
 )  # fmt: skip
 Head = tuple[int | None, str]
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection
 
 from airlock.errors import BudgetRefused, InputError, LedgerError, LedgerMoved, ReleaseError
-from airlock.ledger import chain, commitments, refusals, tables, totals
+from airlock.ledger import accounts, chain, commitments, refusals, tables, totals
 from airlock.ledger.accounts import Book, Cap, Release, read_book
 from airlock.ledger.chain import Entry, Head
 from airlock.ledger.commitments import link_of
@@ -158,6 +158,7 @@ class Ledger:
         unit: str,
         passes: int,
         public: bool,
+        horizon: Mapping[str, Any] | None = None,
     ) -> Reservation:
         """Charge a release before any record is read, in one transaction that no other process shares.
 
@@ -169,13 +170,24 @@ class Ledger:
             neighbours, unit: the relation that the event's multipliers are about.
             passes: how often records will be read; a release of no passes and no event is free.
             public: the owner declared the data public, so that nothing need be proven.
+            horizon: of a night that is paid together with others, see `Release`; the first night is charged.
 
         Raises:
             BudgetRefused: if it does not fit; the message holds the arithmetic and nothing was written.
             ReleaseError: if this id was reserved on other terms.
         """
         asked = _with_charge(
-            Release(release_id, population, mechanism, event or None, unit, neighbours, passes, public)
+            Release(
+                release_id,
+                population,
+                mechanism,
+                event or None,
+                unit,
+                neighbours,
+                passes,
+                public,
+                horizon=horizon,
+            )
         )
         for patience in reversed(range(TRIES)):
             # Priced before the lock is taken: sums of loss distributions take seconds, which other writers
@@ -194,7 +206,7 @@ class Ledger:
                     fits = not asked.charged or quote.fits
                 refusals.check_terms(asked, quote.account, scratch=now.scratch)
                 if fits:
-                    kind = "reserve" if asked.charged else "disclosure"
+                    kind = "night" if asked.later_night else "reserve" if asked.charged else "disclosure"
                     self._write(connection, now, kind, asked, _reserved_terms(asked, quote))
                     return Reservation(release_id, "new", charged=asked.charged)
             break
@@ -289,7 +301,7 @@ class Ledger:
         """
         charged, committed = list[str](), list[str]()
         with self._writing() as (connection, known):
-            for release_id, (release, manifest) in sorted(found.items()):
+            for release_id, (release, manifest) in sorted(found.items(), key=_night_by_night):
                 reserved = known.book.releases.get(release_id)
                 if reserved is not None:
                     if reserved.manifest is None and not reserved.lost:
@@ -299,10 +311,14 @@ class Ledger:
                         committed.append(release_id)
                     continue
                 priced = _with_charge(release)
-                kind, terms = (
-                    "reserve" if priced.charged else "disclosure",
-                    {**release.terms(), "recovered": True},
-                )
+                if release.later_night and accounts.night_problem(
+                    release, known.book.account(release.population)
+                ):
+                    # Its first night is not here, or this one comes too late for its place: it is charged by itself.
+                    release = replace(release, horizon=None)
+                    priced = _with_charge(release)
+                kind = "night" if release.later_night else "reserve" if priced.charged else "disclosure"
+                terms = {**release.terms(), "recovered": True}
                 self._write(connection, known, kind, release, terms)
                 known = self._newest(connection)
                 self._write(connection, known, "commit", release, {"manifest": manifest})
@@ -365,9 +381,9 @@ class Ledger:
     def snapshot(self, populations: Iterable[str] | None = None) -> tuple[dict[str, Any], list[Spent]]:
         """The head, and what populations have spent, all from one state of the ledger."""
         known = self._look()
-        accounts = known.book.accounts()
-        wanted = accounts if populations is None else populations
-        found = [totals.spent(accounts.get(name) or known.book.account(name)) for name in wanted]
+        everyone = known.book.accounts()
+        wanted = everyone if populations is None else populations
+        found = [totals.spent(everyone.get(name) or known.book.account(name)) for name in wanted]
         return self._receipt(known), found
 
     def quote(self, population: str, releases: Iterable[Release]) -> Quote:
@@ -385,6 +401,10 @@ class Ledger:
     def spent(self, population: str) -> Spent:
         """The total of everything reserved or committed, and what is left."""
         return totals.spent(self._look().book.account(population))
+
+    def nights(self, population: str, horizon: str) -> list[Release]:
+        """The releases of one horizon, in order."""
+        return self._look().book.account(population).nights(horizon)
 
     def release(self, release_id: str) -> Release | None:
         """A release as the ledger knows it."""
@@ -549,9 +569,16 @@ def _reserved_terms(asked: Release, quote: Quote) -> dict[str, Any]:
     return terms
 
 
+def _night_by_night(item: tuple[str, tuple[Release, str]]) -> tuple[int, str]:
+    release_id, (release, _) = item
+    return int(release.horizon["night"]) if release.horizon else 0, release_id
+
+
 def _with_charge(asked: Release) -> Release:
-    """Decide whether a release counts: it has an event, and the event has a finite price."""
-    if asked.event is None:
+    """Decide whether a release counts: it has an event, the event has a finite price, and no other release was
+    charged for it.
+    """
+    if asked.event is None or asked.later_night:
         return replace(asked, charged=False)
     try:
         return replace(asked, charged=math.isfinite(totals.total([asked], totals.DELTA)))

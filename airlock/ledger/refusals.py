@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from airlock.errors import BudgetRefused, InputError
-from airlock.ledger.accounts import Account, Cap, Release
+from airlock.ledger.accounts import Account, Cap, Release, night_problem
 from airlock.ledger.totals import SLACK, Quote, charge_of, kind, largest_like
 
 
@@ -25,6 +25,9 @@ def check_terms(asked: Release, account: Account, *, scratch: bool) -> None:
         raise BudgetRefused(
             f"population '{asked.population}' was retired and releases nothing more: {account.retired}"
         )
+    if asked.later_night:
+        _check_night(asked, account)
+        return
     if asked.public or free:
         return
     if not asked.charged:
@@ -45,6 +48,19 @@ def check_terms(asked: Release, account: Account, *, scratch: bool) -> None:
             f"{asked.neighbours}: set release.unit and release.neighbours back, "
             "one population has one relation"
         )
+
+
+def _check_night(asked: Release, account: Account) -> None:
+    """A night that was paid with the first one: covered by it, and after all others."""
+    if problem := night_problem(asked, account):
+        raise BudgetRefused(f"this night of '{asked.population}' {problem}: see `airlock budget show`")
+    assert asked.horizon is not None
+    for one in account.nights(asked.horizon["id"]):
+        if not (one.committed or one.lost):
+            raise BudgetRefused(
+                f"night {(one.horizon or {})['night']} of '{asked.population}' is reserved and not committed, and this "
+                f"one builds on it: finish it first (airlock budget settle {one.release_id[:12]})"
+            )
 
 
 def objection(quote: Quote, *, scratch: bool) -> str | None:

@@ -60,6 +60,7 @@ class Spent:
         box: the cap's three sums by name; None for public data, whose releases are added up as one plan.
         raised: the cap was raised after results were seen, so it reads an odometer and promises nothing about
             the whole.
+        horizons: of each that was paid: the last night that was reserved, and of how many.
     """
 
     population: str
@@ -76,6 +77,7 @@ class Spent:
     neighbours: str | None
     box: dict[str, Purse] | None = None
     raised: bool = False
+    horizons: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -173,12 +175,26 @@ def spent(account: Account) -> Spent:
             name: quote.of([release for release in charged if release.mechanism == name]) for name in names
         },
         releases=len(charged),
-        disclosures=len(account.releases) - len(charged),
+        disclosures=sum(not (release.charged or release.later_night) for release in account.releases),
         reserved=tuple(release for release in account.releases if not release.committed and not release.lost),
         unit=unit,
         neighbours=neighbours,
         box=_purses(quote),
         raised=raised(account),
+        horizons=_horizons(account),
+    )
+
+
+def _horizons(account: Account) -> tuple[tuple[str, int, int], ...]:
+    paid = [one for one in account.releases if one.horizon and not one.later_night]
+    return tuple(
+        (
+            one.release_id,
+            max(int(night.horizon["night"]) for night in account.nights(one.release_id) if night.horizon),
+            int(one.horizon["nights"]),
+        )
+        for one in paid
+        if one.horizon
     )
 
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from airlock.errors import AirlockError, InputError, KeysError
 from airlock.ledger import Ledger, refusals
-from airlock.owner import keys, rows
+from airlock.owner import keys, nights, rows
 from airlock.owner.home import Project
 from airlock.owner.keys import Keyring
+from airlock.owner.nights import Growth
 from airlock.owner.registry import Registry, changing_registry, load_registry
 from airlock.records import generation, handles
 from airlock.records.handles import FOLDER, SCHEMAS, Handle, Role
@@ -59,12 +60,14 @@ def add(
     cap: CapRequest | None = None,
     progress: Progress = lambda done, total: None,
     distinct: bool = False,
+    growth: Growth | None = None,
 ) -> Added:
     """Add a raw file, a folder of Parquet parts or an address to a population, or take note that it changed.
     Its budget is never refilled.
 
     Args:
         distinct: the owner says that these are other people's records, although rows look the same.
+        growth: these are tonight's records of a population that grows night by night.
 
     Raises:
         InputError: the file, the schema or the name cannot be used; nothing was written.
@@ -79,14 +82,23 @@ def add(
     if not is_remote(place) and (folder := granted_to_all(Path(place))):
         raise InputError(f"{place} lies in {folder}, which every stage may read: move it elsewhere")
     known = handles.of(workspace, name)
+    _check_growth(workspace, name, role, growth)
     if role == "holdout" and "records" not in known:
         raise InputError(f"'{name}' has no records yet: add them first, then their holdout")
     with at_hand(place, project.spool, progress) as path:
-        table = open_table(path, header=schema.header)
+        table = open_table(path, header=schema.header, empty=growth is not None and "records" in known)
         _refuse_mock(table, place)
         check_columns(table.columns, schema)
         keyring = _keyring(project, workspace)
         handle, fingerprints = _look(table, schema, role, keyring)
+        batch = None
+        if growth:
+            handle, batch = nights.of(project, workspace, table, schema, handle, growth)
+            known = (
+                handles.of(workspace, name, handle.night or 1)
+                if handle.night in _nights(workspace, name)
+                else {}
+            )
         others = _sketches(project, name, role)
         seen = rows.Comparison()
         if others or not (schema.public or role == "holdout"):
@@ -98,12 +110,29 @@ def add(
         _refuse_known(registry, handle, fingerprints, schema)
         if not distinct:
             _refuse_same_rows(handle, seen.shares)
+        if batch:
+            nights.check(project, registry, handle, batch, schema, distinct=distinct)
         has_cap = _open_account(project, workspace, schema, cap)
         _enter(registry, handle, fingerprints, place)
+        if batch:
+            nights.enter(project, registry, handle, batch, place)
         if role == "records" and not schema.public:
             _enter_rows(registry, name, seen.sketch)
         handles.write(workspace, handle)
     return Added(handle, known.get(role) != handle, has_cap, seen.repeated)
+
+
+def _check_growth(workspace: Path, name: str, role: Role, growth: Growth | None) -> None:
+    if growth and role == "holdout":
+        raise InputError("a holdout is one file: add it without --append")
+    if not growth and role == "records" and len(_nights(workspace, name)) > 1:
+        raise InputError(
+            f"'{name}' grows night by night: add tonight's records with --append, or use another name"
+        )
+
+
+def _nights(workspace: Path, name: str) -> list[int]:
+    return handles.nights(workspace / FOLDER / name)
 
 
 def _look(table: Table, schema: Schema, role: Role, keyring: Keyring) -> tuple[Handle, list[str]]:
@@ -145,6 +174,7 @@ def _keyring(project: Project, workspace: Path) -> Keyring:
 
 
 def _all_handles(workspace: Path) -> Iterator[Handle]:
+    """One of each population and role is enough: a population is private or public as a whole."""
     for folder in sorted((workspace / FOLDER).glob("*/")):
         yield from handles.read_folder(folder).values()
 
@@ -266,7 +296,8 @@ def _enter_rows(registry: Registry, name: str, sketch: rows.Sketch) -> None:
 def _enter(registry: Registry, handle: Handle, fingerprints: list[str], place: str) -> None:
     public = handle.public if handle.role == "records" else registry.populations[handle.population]["public"]
     entry = registry.populations.setdefault(handle.population, {"public": public})
-    entry[handle.role] = place
+    if (handle.night or 1) == 1:
+        entry[handle.role] = place
     seen = entry.setdefault("seen", {}).setdefault(handle.role, [])
     seen += [each for each in fingerprints if each not in seen]
     registry.fingerprints.update(dict.fromkeys(fingerprints, handle.population))

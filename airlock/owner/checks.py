@@ -30,7 +30,10 @@ def custody_problems(workspace: Path) -> list[str]:
 def _changed_records(workspace: Path, place: Project) -> Iterator[str]:
     keyring = Keyring.load(place)
     for folder in sorted((workspace / "data/handles").glob("*")):
-        for handle in handles.of(workspace, folder.name).values():
+        gone = registry.forgotten(place, folder.name)
+        records = [one for one in handles.batches(folder) if (one.night or 1) not in gone]
+        held_out = [one for role, one in handles.read_folder(folder).items() if role == "holdout"]
+        for handle in (*records, *held_out):
             try:
                 registry.check(place, keyring, handle)
             except AirlockError as error:

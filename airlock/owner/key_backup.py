@@ -62,10 +62,15 @@ def restore(project: Project, file: Path, passphrase: str) -> int:
         )
     restored = {name: bytes.fromhex(key) for name, key in content["keys"].items()}
     present = _read_all(project) if keys.exist(project) else {}
-    if any(restored.get(name) != key for name, key in present.items()):
+    held = {name: key for name, key in present.items() if not name.endswith(keys.FORGOTTEN)}
+    if any(restored.get(name) != key for name, key in held.items()):
         raise KeysError(
             f"other or newer keys are in {project.keys}: move that folder away first, if you are sure"
         )
+    gone = {
+        name.removesuffix(keys.FORGOTTEN) for name in (*present, *restored) if name.endswith(keys.FORGOTTEN)
+    }
+    restored = {name: key for name, key in restored.items() if name not in gone}
     # The master comes last: it is what says that a project's keys are here.
     for name in sorted(restored, key=lambda name: name == "master"):
         write_private(project.keys / name, restored[name])
@@ -85,7 +90,7 @@ def rotate(project: Project) -> int:
     private = any(not entry["public"] for entry in load_registry(project).populations.values())
     entries = Ledger.open(project.ledger_url, create=False).history() if private else []
     finished = {entry.release_id for entry in entries if entry.kind == "commit"}
-    unfinished = {entry.release_id for entry in entries if entry.kind == "reserve"} - finished
+    unfinished = {entry.release_id for entry in entries if entry.kind in ("reserve", "night")} - finished
     return keys.rotate(project, sorted(unfinished)).generation
 
 

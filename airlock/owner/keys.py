@@ -32,6 +32,7 @@ from airlock.wall import secrecy
 
 SIZE = 32
 RESERVED_FILE = "reserved.json"
+FORGOTTEN = ".forgotten"
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Keyring:
     scratch: bytes = field(repr=False)
     signer: Signer = field(repr=False)
     reserved: Mapping[str, int] = field(default_factory=dict, repr=False)
+    batches: Path | None = None
 
     @classmethod
     def load(cls, project: Project) -> Keyring:
@@ -68,7 +70,9 @@ class Keyring:
         """
         older = sorted(_old(project).glob("*.master"), key=lambda path: int(path.stem))
         masters = tuple(_read(path) for path in (*older, project.keys / "master"))
-        return cls(masters, _read(project.keys / "scratch"), signer(project), _reserved(project))
+        return cls(
+            masters, _read(project.keys / "scratch"), signer(project), _reserved(project), _batches(project)
+        )
 
     @classmethod
     def create(cls, project: Project) -> Keyring:
@@ -128,14 +132,35 @@ class Keyring:
         return digest.hexdigest()
 
     def seal_key(self, context: Mapping[str, Any]) -> bytes:
-        """Key of one sealed file. `context["generation"]` picks the master; without it, the newest."""
+        """Key of one sealed file. `context["generation"]` picks the master; without it, the newest.
+
+        A batch that was added by itself has a random secret beside it, without which nobody finds the key again.
+
+        Raises:
+            KeysError: the generation is not here, or the batch was forgotten.
+        """
         generation = int(context.get("generation", self.generation))
         if not 1 <= generation <= self.generation:
             raise KeysError(
                 f"the seal is of key generation {generation}, which is "
                 "not here: run `airlock keys restore FILE`"
             )
-        return _derive(self.masters[generation - 1], "seal", canonical_json(context))
+        key = _derive(self.masters[generation - 1], "seal", canonical_json(context))
+        secret = self._batch_secret(str(context.get("fingerprint", "")))
+        return _derive(key, "batch", secret) if secret else key
+
+    def _batch_secret(self, fingerprint: str) -> bytes | None:
+        if self.batches is None or not fingerprint:
+            return None
+        if (self.batches / f"{fingerprint}{FORGOTTEN}").exists():
+            raise KeysError(
+                "this batch was forgotten: its key is destroyed, and its records cannot be read again"
+            )
+        return _read(self.batches / fingerprint) if (self.batches / fingerprint).exists() else None
+
+    def nights_key(self, horizon: str) -> bytes:
+        """Key of what a horizon remembers from night to night: noise. It outlives a rotation, as the horizon does."""
+        return _derive(self.masters[0], "nights", horizon.encode())
 
     def noise_key(self, release_id: str, *, scratch: bool) -> bytes:
         """Key of one release's noise: from the scratch master for public data, from a generation's master
@@ -183,6 +208,29 @@ def rotate(project: Project, unfinished: Iterable[str] = ()) -> Keyring:
     return Keyring.load(project)
 
 
+def make_batch_secret(project: Project, fingerprint: str) -> None:
+    """Give a batch a secret of its own, unless it has one; what is sealed later needs it."""
+    _create(_batches(project) / fingerprint)
+
+
+def has_batch_secret(project: Project, fingerprint: str) -> bool:
+    """Whether a batch can be forgotten by destroying a secret."""
+    return (_batches(project) / fingerprint).exists()
+
+
+def destroy_batch_secret(project: Project, fingerprint: str, when: str) -> None:
+    """Overwrite and remove it. That it is gone for good is written down first."""
+    path = _batches(project) / fingerprint
+    write_private(path.with_name(f"{fingerprint}{FORGOTTEN}"), when.encode())
+    if path.exists():
+        with path.open("r+b") as file:
+            file.write(secrets.token_bytes(SIZE))
+            file.flush()
+            os.fsync(file.fileno())
+        path.unlink()
+        sync(path.parent)
+
+
 def exist(project: Project) -> bool:
     """Whether this project has a master key on this machine."""
     return (project.keys / "master").exists()
@@ -199,6 +247,10 @@ def _reserved(project: Project) -> dict[str, int]:
 
 def _old(project: Project) -> Path:
     return project.keys / "old"
+
+
+def _batches(project: Project) -> Path:
+    return project.keys / "batches"
 
 
 def _create(path: Path) -> None:
@@ -218,7 +270,7 @@ def _create(path: Path) -> None:
 
 def _read(path: Path) -> bytes:
     secrecy.keep()
-    check_private(path.parents[1] if path.parent.name != "old" else path.parents[2])
+    check_private(path.parents[1] if path.parent.name not in ("old", "batches") else path.parents[2])
     try:
         mode, key = path.stat().st_mode, path.read_bytes()
     except FileNotFoundError:

@@ -48,14 +48,20 @@ def check(
         "run `airlock add FILE --name "
         f"{handle.name}{' --holdout --public' if handle.role == 'holdout' else ''}`"
     )
-    if handle.role not in entry:
+    place: str | None = entry.get(handle.role)
+    if handle.role == "records":
+        place, again = _place_of_night(entry, handle, again)
+    if place is None:
         raise InputError(f"the {handle.role} of '{handle.name}' were never added on this machine: {again}")
     if entry["public"] != handle.public and handle.role == "records":
         raise InputError(
             f"the handle of '{handle.name}' was edited: the population was added as "
             f"{'public' if entry['public'] else 'private'}"
         )
-    place: str = entry[handle.role]
+    if handle.role == "records" and entry.get("participations", 1) != (handle.participations or 1):
+        raise InputError(
+            f"a handle of '{handle.name}' was edited: how often a record may come was fixed when it was added"
+        )
     if not is_remote(place) and not Path(place).exists():
         raise InputError(
             f"the {handle.role} of '{handle.name}' are no longer where they were added from: {again}"
@@ -67,10 +73,30 @@ def check(
     return Path(place)
 
 
+def _place_of_night(entry: dict[str, Any], handle: Handle, again: str) -> tuple[str | None, str]:
+    """Where the records of a night are, and what to do if they are not."""
+    night = handle.night or 1
+    found = entry.get("nights", {}).get(str(night), {})
+    if found.get("forgotten"):
+        raise InputError(f"night {night} of '{handle.name}' was forgotten: its records are not read again")
+    if night == 1:
+        return entry.get("records"), again
+    return found.get("place"), "put that very file back, a night has one set of records"
+
+
+def forgotten(project: Project, population: str) -> set[int]:
+    """The nights of a population that were forgotten."""
+    nights = load_registry(project).populations.get(population, {}).get("nights", {})
+    return {int(night) for night, found in nights.items() if found.get("forgotten")}
+
+
 def raw_paths(project: Project) -> list[Path]:
     """Every raw file or folder of this machine that was added."""
     entries = load_registry(project).populations.values()
     places = [entry[role] for entry in entries for role in ("records", "holdout") if role in entry]
+    places += [
+        night["place"] for entry in entries for night in entry.get("nights", {}).values() if night["place"]
+    ]
     return [Path(place) for place in places if not is_remote(place)]
 
 

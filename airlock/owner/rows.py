@@ -137,12 +137,12 @@ def compare(table: Table, schema: Schema, key: bytes, known: Mapping[str, Sketch
     if schema.kind != "tabular":
         return Comparison()
     try:
-        for digests in _digests(table, schema, key):
-            rows, distinct = rows + len(digests), distinct + len(np.unique(digests))
-            sketch.add(digests)
-            repetitions.add(digests, sketch)
+        for found in digests(table, schema, key):
+            rows, distinct = rows + len(found), distinct + len(np.unique(found))
+            sketch.add(found)
+            repetitions.add(found, sketch)
             for overlap in overlaps.values():
-                overlap.add(digests)
+                overlap.add(found)
     except (AirlockError, pa.ArrowException):
         # Ingest tells what is wrong with a record; nothing is known about rows that cannot be read.
         return Comparison()
@@ -156,7 +156,8 @@ def compare(table: Table, schema: Schema, key: bytes, known: Mapping[str, Sketch
     return Comparison(sketch, shares, repeated)
 
 
-def _digests(table: Table, schema: Schema, key: bytes) -> Iterable[Digests]:
+def digests(table: Table, schema: Schema, key: bytes) -> Iterable[Digests]:
+    """Of every row, batch by batch."""
     columns = list(dict.fromkeys((*schema.sources, schema.label.column)))
     salt = int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
     for batch in table.batches(columns):

@@ -15,7 +15,7 @@ a sum of records; and as C is constant on dyadic blocks of nights, only sums of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -128,8 +128,9 @@ class Strategy:
         """L2 sensitivity of all nights together, from that of one night's sum."""
         return float_above(Fraction(sensitivity) * Fraction(self.reach))
 
-    def deviation(self, night: int, *, since: int = 0) -> float:
-        """Deviation of the noise of the total of nights `since` to `night` (counted from 0), for z of deviation 1.
+    def deviation(self, night: int, *, since: int = 0, missing: Collection[int] = ()) -> float:
+        """Deviation of the noise of the total of nights `since` to `night` (counted from 0), for z of deviation 1;
+        `missing` nights released nothing.
 
         The noise is u.z with C^T u = 1 on these nights: solved from the last night back, in elementwise
         arithmetic, so that every machine finds the same float.
@@ -139,6 +140,8 @@ class Strategy:
         wanted[since:] = 1.0
         solution: list[float] = []
         for place, row in reversed(list(enumerate(self._rows[: night + 1]))):
+            if place in missing:
+                continue
             value = (wanted[place] - reached[place]) / self.diagonal
             solution.append(float(value) ** 2)
             for block, weight in row:
@@ -174,10 +177,10 @@ def expected(nights: int) -> list[Errors]:
 
 
 def tree_error(night: int, nights: int) -> float:
-    """Of the binary tree: a record is in one node a level, a total is the sum of as many nodes as `night` has
-    ones.
+    """Of the binary tree, the largest up to a night: a record is in one node a level, a total is the sum of as
+    many nodes as its night has ones.
     """
-    return math.sqrt(nights.bit_length() * night.bit_count())
+    return math.sqrt(nights.bit_length() * ((night + 1).bit_length() - 1))
 
 
 @lru_cache(maxsize=64)
@@ -228,6 +231,19 @@ def tonight(strategy: Strategy, memory: Memory, drawn: Integers) -> tuple[Intege
     grown = strategy.grown(blocks, memory.night)
     kept = (*sums, noise) if grown else ()
     return noise, Memory(memory.night + 1, grown, kept)
+
+
+def skipped(strategy: Strategy, memory: Memory, night: int) -> Memory:
+    """The same after nights up to `night` that released nothing: their rows and columns of C are left out, so that
+    they have no noise that later nights could take back.
+    """
+    while memory.night < night:
+        blocks, sums = _merge(strategy, memory)
+        grown = strategy.grown(blocks, memory.night)
+        nothing = np.zeros_like(sums[0]) if sums else None
+        kept = (*sums, nothing) if grown and nothing is not None else ()
+        memory = Memory(memory.night + 1, grown if kept else (), kept)
+    return memory
 
 
 def _merge(strategy: Strategy, memory: Memory) -> tuple[tuple[Block, ...], tuple[Integers, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airlock.privacy.guarantees import Guarantee
@@ -34,6 +34,10 @@ class Facts:
         layout: of a table, kinds of the encoded columns in order (airlock/models/features/hybrid.py); None for
             data sealed before it was told.
         number: bounds of a label that is a number; None where it is a class.
+        participations: on how many nights one record may come, where a population grows night by night.
+        night: of a batch after the first (docs/nights.md): its `number` from the first one on, the records of
+            the nights `before`, the digest of their fingerprints (`history`), and n, n_holdout and fingerprint
+            of the `first`; None for a first batch, and for records that came at once.
     """
 
     population: str
@@ -54,6 +58,23 @@ class Facts:
     label: str = "label"
     layout: str | None = None
     number: tuple[float, float] | None = None
+    participations: int = 1
+    night: Mapping[str, Any] | None = None
+
+    @property
+    def night_number(self) -> int:
+        """Which night it is, from 1."""
+        return int(self.night["number"]) if self.night else 1
+
+    @property
+    def total(self) -> int:
+        """Records of all nights up to this one."""
+        return self.n + (int(self.night["before"]) if self.night else 0)
+
+    @property
+    def first(self) -> Facts:
+        """The facts of the first night, from which what holds for all nights follows."""
+        return replace(self, **self.night["first"], night=None) if self.night else self
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Facts:

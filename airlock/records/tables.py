@@ -105,29 +105,30 @@ class Table:
             yield from (batch for batch in reader if batch.num_rows)
 
 
-def open_table(path: Path, *, header: bool = True) -> Table:
+def open_table(path: Path, *, header: bool = True, empty: bool = False) -> Table:
     """Look at a raw file's kind and columns.
 
     Args:
         path: a file, or a folder of Parquet parts.
         header: False for a CSV file whose first line is a record; its columns are then c1, c2, ...
+        empty: whether there may be no records, as on a night when nobody came.
 
     Raises:
         InputError: the file is missing, empty, or neither CSV nor Parquet; two columns have one name; or the
             parts of a folder differ in their columns.
     """
     if path.is_dir():
-        return _open_parts(path)
+        return _open_parts(path, empty=empty)
     head = _head(path)
     if head[:4] == b"PAR1":
         with _plain_errors(path, "parquet"):
             found = Table(path, "parquet", tuple(pa.parquet.read_schema(path).names))
-            empty = found.count() == 0
+            bare = found.count() == 0
     else:
         _refuse_other_kinds(path, head)
         found = _look_at_csv(path, head, header)
-        empty = next(found.batches(found.columns[:1]), None) is None
-    if empty:
+        bare = next(found.batches(found.columns[:1]), None) is None
+    if bare and not empty:
         raise InputError(f"{path.name} is empty: it has no records")
     _check_names(found)
     return found
@@ -175,7 +176,7 @@ def _check_names(table: Table) -> None:
         places[name] = place
 
 
-def _open_parts(folder: Path) -> Table:
+def _open_parts(folder: Path, *, empty: bool) -> Table:
     names = tuple(part.name for part in parts_of(str(folder)))
     with _plain_errors(folder, "parquet"):
         columns = [(*pa.parquet.read_schema(folder / name).names, *_constants(name)) for name in names]
@@ -186,7 +187,7 @@ def _open_parts(folder: Path) -> Table:
                 "the same columns"
             )
     table = Table(folder, "parquet", columns[0], parts=names)
-    if table.count() == 0:
+    if table.count() == 0 and not empty:
         raise InputError(f"{folder.name} is empty: it has no records")
     _check_names(table)
     return table

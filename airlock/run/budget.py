@@ -18,9 +18,10 @@ from airlock.models.features.choice import Choice, choose
 from airlock.owner.home import Project
 from airlock.params import Params
 from airlock.params import check as check_params
+from airlock.privacy.continual import Errors, expected
 from airlock.privacy.plan import Facts, Plan
 from airlock.records import handles
-from airlock.run import orders, questions, reconcile
+from airlock.run import nights, orders, questions, reconcile
 
 EVALUATION = "evaluate-private"
 LABELS = {False: "real", True: "scratch"}
@@ -46,7 +47,7 @@ class Price:
 class Point:
     """One setting of a sweep: its releases, and the quote of it and all before it together.
 
-    `choice` is what `auto` stands for in it.
+    `choice` is what `auto` stands for in it, `nights` the expected noise of a horizon's totals.
     """
 
     settings: Mapping[str, Any]
@@ -54,6 +55,7 @@ class Point:
     quote: Quote
     objection: str | None
     choice: Choice
+    nights: tuple[Errors, ...] = ()
 
 
 def names(workspace: Path) -> dict[str, bool]:
@@ -158,12 +160,13 @@ def price(
         changed = override(params, settings)
         facts = handles.public_facts(workspace, changed)
         orders.check_delta(changed, facts)
+        nights.check_place(changed, facts)
         pricing.append(questions.Pricing(_release_stages(graph, changed), changed, facts))
     priced = questions.plans(pricing, workspace=workspace, project=project)
     for settings, one, plans in zip(sweep, pricing, priced, strict=True):
         facts = one.facts
         ledger = orders.open_ledger(project, public=facts.public)
-        asked = list(_releases(graph, plans, facts, workspace))
+        asked = list(_releases(graph, plans, facts, workspace, one.params))
         known |= {release.release_id: release for _, release in asked}
         quote = ledger.quote(facts.population, known.values())
         points.append(
@@ -176,6 +179,7 @@ def price(
                 quote,
                 ledger.objection(quote),
                 choose(one.params.release, facts),
+                tuple(expected(one.params.release.horizon)) if one.params.release.horizon else (),
             )
         )
     return points
@@ -207,7 +211,7 @@ def _release_stages(graph: zones.Graph, params: Params) -> tuple[str, ...]:
 
 
 def _releases(
-    graph: zones.Graph, plans: questions.Plans, facts: Facts, workspace: Path
+    graph: zones.Graph, plans: questions.Plans, facts: Facts, workspace: Path, params: Params
 ) -> Iterator[tuple[str, Release]]:
     """Every out that applies, with the id that it would have: an id that is known costs nothing."""
     ids: dict[str, str | None] = {}
@@ -221,8 +225,10 @@ def _releases(
             if plan.mechanism == "none":
                 ids[out] = None
                 continue
-            ids[out] = manifest.release_id(plan, facts, [one for one in upstream if one])
-            yield out, as_release(plan, facts, str(ids[out]))
+            built_on = [one for one in upstream if one]
+            ids[out] = manifest.release_id(plan, nights.facts_for(name, params, facts), built_on)
+            horizon = nights.horizon_of(plan, facts, built_on, params)
+            yield out, replace(as_release(plan, facts, str(ids[out])), horizon=horizon)
 
 
 def _identity(dep: str, graph: zones.Graph, ids: Mapping[str, str | None], workspace: Path) -> str | None:
@@ -254,6 +260,8 @@ def _price(out: str, release: Release, ledger: Ledger) -> Price:
         return Price(
             out, release.mechanism, release.passes, None, "committed" if known.committed else "reserved"
         )
+    if release.later_night:
+        return Price(out, release.mechanism, release.passes, None, "paid with the first night")
     return Price(
         out, release.mechanism, release.passes, ledger.quote(release.population, [release]).alone, "new"
     )

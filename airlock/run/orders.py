@@ -18,7 +18,7 @@ from airlock.owner.registry import load_registry
 from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
 from airlock.records import handles
-from airlock.run import archive, questions, reconcile, reservations
+from airlock.run import archive, nights, questions, reconcile, reservations
 from airlock.run.reconcile import open_ledger as open_ledger
 from airlock.run.reservations import Purpose
 
@@ -32,6 +32,7 @@ class Order:
     release_id: str
     status: str  # "none" | "new" | "taken-over" | "committed"
     manifest: str | None = None  # SHA-256 of the committed release.json
+    horizon: Mapping[str, Any] | None = None  # of one night among many: see `airlock/ledger/accounts.py`
 
     @property
     def pending(self) -> bool:
@@ -94,6 +95,7 @@ def take_orders(
     """Price every out of a release stage and reserve what must be paid, before any record is read (`take`)."""
     check_upstream(stage, graph, ledger=ledger, workspace=workspace)
     priced = price(stage, graph, params=params, facts=facts, workspace=workspace, project=project)
+    greet, ready = ready, lambda: _ready(priced, stage, params, facts, ledger, workspace, project, greet)
     purpose = Purpose(stage.name, params.model_dump(mode="json"), _released(stage, graph, workspace))
     fresh = [order.release_id for order in priced if order.status == "new"]
     for release_id in fresh:
@@ -105,6 +107,25 @@ def take_orders(
             known = ledger.release(release_id)
             if known is None or known.committed:
                 reservations.forget(project, release_id)
+
+
+def _ready(
+    priced: Sequence[Order],
+    stage: Stage,
+    params: Params,
+    facts: Facts,
+    ledger: Ledger,
+    workspace: Path,
+    project: Project,
+    greet: Callable[[], None],
+) -> None:
+    """Raises if a night cannot be made now: before anything is reserved."""
+    nights.check_first(stage.name, params, facts)
+    for order in priced:
+        if order.horizon and not _exists(order, ledger, project):
+            nights.check_participations(project, facts)
+            nights.prepare(project, workspace, params, facts, ledger, order.horizon)
+    greet()
 
 
 def take(
@@ -129,7 +150,7 @@ def take(
         if order.status == "none":
             orders.append(order)
         else:
-            held = _reserve(order.plan, order.release_id, facts, ledger)
+            held = _reserve(order, facts, ledger)
             orders.append(replace(order, status=held.status, manifest=held.manifest))
     reconcile.note(project, ledger)
     return orders
@@ -182,6 +203,7 @@ def price(
 ) -> list[Order]:
     """What a release stage would make, with its ids, without asking the ledger."""
     check_delta(params, facts)
+    nights.check_place(params, facts)
     asked = questions.Pricing((stage.name,), params, facts)
     plans = questions.plans([asked], workspace=workspace, project=project)[0][stage.name]
     upstream = _upstream(stage, graph, workspace)
@@ -192,7 +214,9 @@ def price(
                 f"stage '{stage.name}' would release '{out}', which is not among its outs in dvc.yaml"
             )
         status = "none" if plan.mechanism == "none" else "new"
-        orders.append(Order(out, plan, manifest.release_id(plan, facts, upstream), status))
+        release_id = manifest.release_id(plan, nights.facts_for(stage.name, params, facts), upstream)
+        horizon = nights.horizon_of(plan, facts, upstream, params)
+        orders.append(Order(out, plan, release_id, status, horizon=horizon))
     return orders
 
 
@@ -224,13 +248,14 @@ def check_delta(params: Params, facts: Facts) -> None:
     """
     by_user = params.release.unit == "user" and facts.users is not None
     refusals.check_small(
-        "release.delta", params.release.delta, (facts.users or 0) if by_user else facts.n, by_user
+        "release.delta", params.release.delta, (facts.users or 0) if by_user else facts.total, by_user
     )
     if params.evaluate.holdout == "private":
         refusals.check_small("evaluate.delta", params.evaluate.delta, facts.n_holdout, False)
 
 
-def _reserve(plan: Plan, release_id: str, facts: Facts, ledger: Ledger) -> Reservation:
+def _reserve(order: Order, facts: Facts, ledger: Ledger) -> Reservation:
+    plan = order.plan
     if plan.public_only and not facts.public:
         raise BudgetRefused(
             f"'{plan.mechanism}' has no finite proof ({plan.proven.reason}): it is refused for private data; "
@@ -238,13 +263,14 @@ def _reserve(plan: Plan, release_id: str, facts: Facts, ledger: Ledger) -> Reser
         )
     return ledger.reserve(
         facts.population,
-        release_id=release_id,
+        release_id=order.release_id,
         mechanism=plan.mechanism,
         event=None if plan.public_only else dict(plan.proven.event or {}),
         neighbours=plan.proven.neighbours,
         unit=plan.proven.unit,
         passes=plan.passes,
         public=facts.public,
+        horizon=order.horizon,
     )
 
 
@@ -302,6 +328,8 @@ def settle(order: Order, *, project: Project, ledger: Ledger, staging: Path) -> 
     ledger.commit(order.release_id, manifest.digest(folder))
     reservations.forget(project, order.release_id)
     reconcile.note(project, ledger)
+    if told := made.details.get("horizon"):
+        nights.tidy(project, told, order.release_id)
 
 
 def _promise(folder: Path) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from airlock.inside.digests import sha256_path
 from airlock.owner.keys import Keyring
 from airlock.privacy.plan import Facts
-from airlock.run import orders
+from airlock.run import nights, orders
 from airlock.run.stage import Request, make_releases, open_desk, seal_keys
 
 Same = Callable[[str, str], bool]
@@ -34,13 +34,15 @@ def recompute(asked: Request, ids: Mapping[str, str], same: Same) -> dict[str, b
     keyring, (facts, generation) = Keyring.load(asked.project), orders.read_facts(asked.workspace)
     found = dict.fromkeys(ids, False)
     sealed = seal_keys(keyring, facts, generation)
+    told = [nights.again(asked.project, asked.project.archive / one) for one in ids.values()]
+    night = next((nights.visit(asked.project, keyring, one) for one in told if one), None)
     # Noise comes from the generation that was newest when the release was made, which only its bytes
     # remember.
     for newest in range(keyring.generation, 0, -1):
         then = replace(keyring, masters=keyring.masters[:newest])
         missing = {out: one for out, one in ids.items() if not found[out]}
         noise = {out: then.noise_key(one, scratch=facts.public) for out, one in missing.items()}
-        found |= _compare(asked, missing, facts, sealed, noise, same) if missing else {}
+        found |= _compare(asked, missing, facts, sealed, noise, same, night) if missing else {}
     return found
 
 
@@ -51,10 +53,11 @@ def _compare(
     sealed: Mapping[str, bytes],
     noise: Mapping[str, bytes],
     same: Same,
+    night: nights.Visit | None,
 ) -> dict[str, bool]:
     with open_desk(asked) as desk:
         # A cluster gives the same bits, and the owner's machine is enough for a check.
         local = asked.params.release.model_copy(update={"engine": "local", "address": None})
         here = replace(asked, params=asked.params.model_copy(update={"release": local}))
-        make_releases(here, desk, ids, facts, sealed, noise)
+        make_releases(here, desk, ids, facts, sealed, noise, night=night)
         return {out: same(out, sha256_path(desk.staging / out)) for out in ids}

@@ -95,7 +95,8 @@ def open_books(project: Project) -> Books:
             continue
         ledgers[scratch] = ledger
         heads[scratch] = {entry.hash: entry.sequence for entry in entries}
-        releases |= {entry.release_id for entry in entries if entry.kind in ("reserve", "disclosure")}
+        made = ("reserve", "disclosure", "night")
+        releases |= {entry.release_id for entry in entries if entry.kind in made}
         settled |= {entry.release_id for entry in entries if entry.kind in ("commit", "lost")}
         last = {entry.release_id: entry.kind for entry in entries if entry.release_id}
         reserved |= {one for one, kind in last.items() if kind not in ("return", "commit", "lost")}
@@ -327,6 +328,8 @@ def _from_folder(folder: Path, public: Mapping[str, bool]) -> tuple[Release, str
         document["passes"],
         public.get(name, False),
     )
+    if horizon := document["details"].get("horizon"):
+        release = replace(release, horizon={key: horizon[key] for key in ("id", "night", "nights")})
     return release, manifest.digest(folder)
 
 

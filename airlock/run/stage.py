@@ -40,10 +40,15 @@ from airlock.workspaces import lock
 
 if TYPE_CHECKING:
     from airlock.ledger import Ledger
-    from airlock.run import orders
+    from airlock.run import nights, orders
     from airlock.run.dask_broker import DaskCluster
 
-_OUTS, _CHECKPOINT, _RAW = "/.airlock/outs", "/.airlock/checkpoint", "/.airlock/raw"
+_OUTS, _CHECKPOINT, _RAW, _HORIZON = (
+    "/.airlock/outs",
+    "/.airlock/checkpoint",
+    "/.airlock/raw",
+    "/.airlock/horizon",
+)
 """What these folders are called in a new root, where their own names would tell about the machine."""
 
 
@@ -197,7 +202,7 @@ def make_again(asked: Request, facts: Mapping[str, Any]) -> None:
 
 def _ingest(asked: Request, desk: Desk) -> Made:
     keyring = Keyring.load(asked.project)
-    found = handles.of(asked.workspace, asked.params.dataset)
+    found = handles.of(asked.workspace, asked.params.dataset, asked.params.ingest.night)
     facts = handles.public_facts(asked.workspace, asked.params)
     keys = seal_keys(keyring, facts, keyring.generation) | {"split": keyring.split_key(facts.population)}
     given = {"facts": asdict(facts), "generation": keyring.generation}
@@ -222,7 +227,7 @@ def _fetching(asked: Request, role: str) -> Callable[[int, int], None]:
 
 
 def _release(asked: Request, desk: Desk) -> Made:
-    from airlock.run import budget, orders  # and with them SQLAlchemy, which no other room needs
+    from airlock.run import budget, nights, orders  # and with them SQLAlchemy, which no other room needs
 
     keyring, (facts, generation) = Keyring.load(asked.project), orders.read_facts(asked.workspace)
     orders.check_facts(facts, params=asked.params, workspace=asked.workspace, project=asked.project)
@@ -245,7 +250,14 @@ def _release(asked: Request, desk: Desk) -> Made:
         noise = {order.out: keyring.noise_key(order.release_id, scratch=facts.public) for order in pending}
         ids = {order.out: order.release_id for order in pending}
         keys = seal_keys(keyring, facts, generation)
-        outcomes.append(make_releases(asked, desk, ids, facts, keys, noise, connection=connection))
+        horizon = next((order.horizon for order in pending if order.horizon), None)
+        visit = None
+        if horizon:
+            told = nights.prepare(asked.project, asked.workspace, asked.params, facts, ledger, horizon)
+            visit = nights.visit(asked.project, keyring, told)
+        outcomes.append(
+            make_releases(asked, desk, ids, facts, keys, noise, connection=connection, night=visit)
+        )
 
     done = orders.carry_out(
         taken, facts=facts, ledger=ledger, project=asked.project, staging=desk.staging, make=make
@@ -270,14 +282,25 @@ def make_releases(
     noise: Mapping[str, bytes],
     *,
     connection: DaskCluster | None = None,
+    night: nights.Visit | None = None,
 ) -> Outcome:
     """Let the confined stage make releases, with the keys of the
     sealed files and one noise key for each out.
     """
     given = {"facts": asdict(facts), "releases": {out: {"id": one} for out, one in ids.items()}}
     keys = {**keys, **{"noise:" + out: key for out, key in noise.items()}}
+    if night:
+        given["horizon"], keys["nights"] = night.told, night.key
     progress = "-".join(sorted(ids.values()))
-    return confined(asked, desk, keys=keys, facts=given, connection=connection, progress=progress)
+    return confined(
+        asked,
+        desk,
+        keys=keys,
+        facts=given,
+        connection=connection,
+        progress=progress,
+        memory=night.folder if night else None,
+    )
 
 
 def _cluster(params: Params, home: Project) -> DaskCluster | None:
@@ -318,9 +341,10 @@ def confined(
     keys: Mapping[str, bytes] | None = None,
     facts: Mapping[str, Any] | None = None,
     connection: DaskCluster | None = None,
+    memory: Path | None = None,
 ) -> Outcome:
     """Run the stage's code behind the wall: it sees what is held, the raw files if it is given any, and its
-    own folders.
+    own folders; a night also the folder with the memory of its horizon.
     """
     for out in asked.stage.outs:
         (desk.staging / out).parent.mkdir(parents=True, exist_ok=True)
@@ -333,6 +357,9 @@ def confined(
         if kept:
             writes.append(stack.enter_context(paths.hold_folder(kept, _CHECKPOINT)))
             inside["checkpoint"] = writes[-1].inside(new_root=asked.new_root)
+        if memory:
+            writes.append(stack.enter_context(paths.hold_folder(memory, _HORIZON)))
+            inside["horizon"] = writes[-1].inside(new_root=asked.new_root)
         visit = Visit(
             stage=asked.stage.name,
             zone=asked.zone,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from airlock.errors import ParamsError
 from airlock.params import Params, ReleaseParams
 from airlock.privacy import accounting, calibration, events, noise
+from airlock.privacy.continual import Strategy
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.sensitivity import of_user
 
@@ -47,6 +48,15 @@ class Query:
     def of_unit(self, records: int) -> Query:
         """The same query, protecting units of up to `records` records."""
         return self if records == 1 else replace(self, sensitivity=of_user(self.sensitivity, records))
+
+    def over_nights(self, strategy: Strategy | None) -> Query:
+        """The same query on many nights, as one (docs/proofs/continual.md#guarantee); on one where there is no
+        strategy.
+        """
+        if strategy is None:
+            return self
+        reach = strategy.of_sum(self.sensitivity)
+        return replace(self, sensitivity=reach, draws=self.draws * strategy.nights)
 
     def with_share(self, share: float) -> Query:
         """The same query, at a price."""

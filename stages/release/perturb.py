@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from airlock.errors import ReleaseError
 from airlock.inside import manifest
+from airlock.inside.nights import Nights
 from airlock.inside.room import Room
 from airlock.inside.sealed import FILES, SealedReader
 from airlock.models.features.choice import settle_mechanism
@@ -75,16 +76,35 @@ def make(room: Room, facts: Facts, folder: Path, release_id: str) -> dict[str, A
             connection=room.connection,
             tick=tick,
             checkpoint=room.paths.get("checkpoint"),
+            nights=nights_of(room, release_id),
         )
     save_released(folder / TENSORS, tensors)
+    horizon = {"horizon": room.facts["horizon"]} if "horizon" in room.facts else {}
     data = {
         "kind": facts.kind,
-        "n": facts.n,
+        "n": room.facts["horizon"]["records"] if horizon else facts.n,
         "shape": list(facts.shape),
         "labels": list(facts.labels),
         "schema": facts.schema,
     }
-    return {"data": data, **details}
+    return {"data": data, **horizon, **details}
+
+
+def nights_of(room: Room, release_id: str) -> Nights | None:
+    """What earlier nights have left, with `release.horizon`."""
+    if "horizon" not in room.facts:
+        return None
+    told = room.facts["horizon"]
+    return Nights(
+        horizon=told["id"],
+        night=told["night"],
+        nights=told["nights"],
+        former=told["former"],
+        release_id=release_id,
+        key=room.keys["nights"],
+        folder=room.paths.get("horizon"),
+        missing=tuple(told["missing"]),
+    )
 
 
 def save_released(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:

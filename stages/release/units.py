@@ -18,6 +18,9 @@ RECORDS_PER_REPLACEMENT = 2
 def records_per_unit(params: Params, facts: Facts) -> int:
     """How many records one unit of privacy has at most: 1, or a user's bound in the schema.
 
+    Over many nights a record counts as often as it may come (docs/proofs/continual.md#participations); a user's
+    bound is over all nights by itself.
+
     A slot of somebody else's record counts as two: the record is replaced by what it is without the user,
     which is to take one record away and to put one in. Where records of a user are bounded, replacing one
     record by another user's lets the first user's next record in and the second user's last one out
@@ -25,7 +28,8 @@ def records_per_unit(params: Params, facts: Facts) -> int:
     changes one.
     """
     if params.release.unit == "record":
-        return RECORDS_PER_REPLACEMENT if moves_others(params, facts) else 1
+        nights = facts.participations if params.release.horizon else 1
+        return nights * (RECORDS_PER_REPLACEMENT if moves_others(params, facts) else 1)
     if facts.per_user is None:
         raise ParamsError(
             "params.yaml: release.unit 'user' needs a schema that names the user column and a bound of "
@@ -42,7 +46,9 @@ def moves_others(params: Params, facts: Facts) -> bool:
 
 def moved_records(params: Params, facts: Facts) -> dict[str, Any]:
     """For a plan's parameters, and so for the release id: said where one record is more than one."""
-    return {"replaced_records": RECORDS_PER_REPLACEMENT} if moves_others(params, facts) else {}
+    moved = {"replaced_records": RECORDS_PER_REPLACEMENT} if moves_others(params, facts) else {}
+    again = params.release.horizon is not None and facts.participations > 1
+    return {**moved, "participations": facts.participations} if again else moved
 
 
 def check_alone(params: Params, facts: Facts, name: str) -> None:

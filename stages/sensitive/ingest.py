@@ -6,7 +6,7 @@ One pass; memory does not grow with them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,10 +19,10 @@ from airlock.inside.digests import canonical_json
 from airlock.inside.room import Room
 from airlock.inside.sealed import FILES, META, ROWS, SealedWriter, meta_of
 from airlock.records.encoding import encode, pack
-from airlock.records.handles import Handle, facts_of, read_folder
+from airlock.records.handles import Handle, facts_in, read_folder
 from airlock.records.schema import Schema, check_columns, load_schema
 from airlock.records.splits import Split, plan_split
-from airlock.records.tables import open_table
+from airlock.records.tables import Table, open_table
 from stages.sensitive.users import Users
 
 OTHER_NUMBER = "the {role} of '{name}' are not as many as when they were added: run `airlock add` again"
@@ -34,8 +34,9 @@ def main(room: Room) -> None:
     """
     name = room.params.dataset
     schema = load_schema(room.path(f"data/schemas/{name}.yaml"))
-    found = read_folder(room.path(f"data/handles/{name}"))
-    facts = facts_of(found, schema, room.params)
+    folder = room.path(f"data/handles/{name}")
+    found = read_folder(folder, room.params.ingest.night)
+    facts = facts_in(folder, schema, room.params)
     holdout = found.get("holdout")
     split = plan_split(room.params, schema, n=found["records"].n, n_file=holdout.n if holdout else None)
     folder = room.path("data/sealed")
@@ -65,13 +66,13 @@ def _divide(
 
 def _encoded(room: Room, schema: Schema, handle: Handle) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Encode one raw file batch by batch, each with the number of records before it."""
-    table = open_table(room.path(f"raw:{handle.role}"), header=schema.header)
+    table = open_table(room.path(f"raw:{handle.role}"), header=schema.header, empty=(handle.night or 1) > 1)
     check_columns(table.columns, schema)
     users = Users(schema.user, room.keys["split"]) if schema.user else None
     counts: Counter[str] = Counter()
     classes: set[int] = set()
     row = 0
-    for raw in table.batches([*schema.sources, schema.label.column]):
+    for raw in _batches(table, [*schema.sources, schema.label.column]):
         if row + raw.num_rows > handle.n:
             raise InputError(OTHER_NUMBER.format(role=handle.role, name=handle.name))
         encoded = encode(raw, schema, first_row=row)
@@ -90,3 +91,15 @@ def _encoded(room: Room, schema: Schema, handle: Handle) -> Iterator[tuple[int, 
         {} if schema.label.number else {"classes_found": len(classes), "classes": len(schema.label.classes)}
     )
     room.note(f"{handle.role} of '{handle.name}' sealed", records=handle.n, counts=dict(counts), **found)
+
+
+def _batches(table: Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """At least one: of a night without records an empty one, which still tells the columns."""
+    found = iter(table.batches(columns))
+    first = next(found, None)
+    yield (
+        pa.RecordBatch.from_pydict({name: pa.array([], pa.string()) for name in columns})
+        if first is None
+        else first
+    )
+    yield from found

@@ -17,6 +17,7 @@ from airlock.errors import ParamsError
 from airlock.inside.sealed import SealedWriter
 from airlock.models.numbers import HALF
 from airlock.params import Params
+from airlock.privacy.continual import strategy_of
 from airlock.privacy.plan import Facts
 from airlock.records.encoding import Encoded, pack
 from stages.mechanisms import MECHANISMS, NUMBERS, mechanism
@@ -45,6 +46,20 @@ class TestCoefficientsInOneStage(Conformance):
     """As before there was a stage for what is asked first."""
 
     name, mode, on_cluster = "coefficients", "off", True
+
+
+class TestNights(Conformance):
+    """One night of a horizon. A record reaches this night and all later ones, so that what it moves is compared with
+    the noise over the longest column of the strategy (docs/proofs/continual.md#guarantee).
+    """
+
+    name, on_cluster, asks_first = "coefficients", True, True
+
+    def params(self, near: str = "zero-out", **release: Any) -> Params:
+        return super().params(near, horizon=12, **release)
+
+    def deviation(self, near: str, one: Statistic) -> Any:
+        return one.scale / (strategy_of("square-root", 12).reach if one.purpose in ("gram", "cross") else 1)
 
 
 class TestIterated(Conformance):

@@ -89,7 +89,8 @@ def test_the_choice_follows_from_the_horizon_and_errors_are_told_for_each() -> N
     rows = expected(100)
     assert [row.night for row in rows] == [1, 2, 4, 8, 16, 32, 64, 100]
     assert rows[-1].independent == 10
-    assert rows[-1].square_root < rows[-1].tree == tree_error(100, 100) == pytest.approx(math.sqrt(7 * 3))
+    assert rows[-1].square_root < rows[-1].tree == tree_error(100, 100) == pytest.approx(math.sqrt(7 * 6))
+    assert [tree_error(night, 8) ** 2 for night in (1, 2, 3, 7, 8)] == pytest.approx([4, 4, 8, 12, 12])
     for nights in (0, 4097):
         with pytest.raises(ValueError, match="1 to 4096 nights"):
             Strategy("square-root", nights)

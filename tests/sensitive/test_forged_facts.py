@@ -32,6 +32,8 @@ FORGED: dict[str, Any] = {
     "friends": {"slots": 0, "appearances": 0},
     "features": "cosine-16-1",
     "number": [0.0, 1.0],
+    "participations": 2,
+    "night": {"number": 2, "before": 9, "history": "h", "first": {"n": 9, "fingerprint": "f"}},
 }
 
 

@@ -74,7 +74,7 @@ class Clinic:
             for role, context in seal_contexts(facts, generation=generation).items()
         }
         declared = (f"data/schemas/{params.dataset}.yaml", f"data/handles/{params.dataset}", "data/sealed")
-        found = handles.of(self.root, params.dataset)
+        found = handles.of(self.root, params.dataset, params.ingest.night)
         raw = {f"raw:{role}": registry.check(self.home, keyring, handle) for role, handle in found.items()}
         room = Room(
             "ingest",

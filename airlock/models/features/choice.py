@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from airlock.errors import ParamsError
 from airlock.models.features import hybrid
 from airlock.models.features.features import DEFAULTS
 from airlock.params import Params, ReleaseParams
@@ -19,6 +20,8 @@ from airlock.privacy.plan import Facts
 
 ROUNDS = "coefficients-iterated"
 MECHANISMS = {"image": "coefficients", "tabular": ROUNDS}
+NIGHTLY = "coefficients"
+"""What has running totals over nights."""
 SPREAD = 3
 """Signal for each column inside the map, if codes are to be told apart value by value."""
 LEAST, MOST, FACTOR = 32, 384, 1.7
@@ -51,12 +54,20 @@ def _changed(params: Params, **names: str) -> Params:
 
 
 def _mechanism(release: ReleaseParams, kind: str) -> str:
-    return MECHANISMS[kind] if release.mechanism == "auto" else release.mechanism
+    if release.horizon is None:
+        return MECHANISMS[kind] if release.mechanism == "auto" else release.mechanism
+    if release.mechanism not in ("auto", NIGHTLY):
+        raise ParamsError(
+            f"params.yaml: release.horizon serves '{NIGHTLY}': '{release.mechanism}' has no running totals over nights "
+            "(docs/nights.md); set release.mechanism, or release.horizon to null"
+        )
+    return NIGHTLY
 
 
 def choose(release: ReleaseParams, facts: Facts) -> Choice:
     """What is named stays; what is `auto` follows from kind, size, columns, classes, epsilon and delta."""
     mechanism = _mechanism(release, facts.kind)
+    facts = facts.first if release.horizon else facts
     if release.features != "auto":
         return Choice(mechanism, _complete(release.features, release, facts), "named in params.yaml")
     if facts.features:

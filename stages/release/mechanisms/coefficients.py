@@ -29,8 +29,10 @@ from airlock.models.features.rows import LIMIT
 from airlock.models.numbers import HALF, level_of
 from airlock.params import Params, Section, check
 from airlock.privacy import sensitivity
+from airlock.privacy.continual import Strategy
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes
+from stages.release import running_totals
 from stages.release.cluster import Cluster
 from stages.release.noisy_sums import Divided, NoisySums, Priced, Query, check_size, divide, guarantee
 from stages.release.passes import Kind, Records, Wanted
@@ -74,6 +76,7 @@ class Recipe:
     per_unit: int
     moved: dict[str, Any] = field(default_factory=dict)
     number: tuple[float, float] | None = None
+    strategy: Strategy | None = None
 
     @property
     def size(self) -> int:
@@ -82,10 +85,10 @@ class Recipe:
 
 
 def resolve(params: Params, facts: Facts, options: Options | None = None) -> Recipe:
-    """Settle what `auto` means."""
+    """Settle what `auto` means. Over many nights the first one's facts decide it for all."""
     options = options or check(Options, params.release.options, "params.yaml: release.options")
     params = settle(params, facts)
-    check_size(facts.n, LIMIT * max(LIMIT, len(facts.labels)))
+    check_size(facts.total, LIMIT * max(LIMIT, len(facts.labels)))
     name = params.release.features
     feature_map = features.feature_map(name, facts.kind, facts.shape)
     passes = (3 if feature_map.whitened else 2) if params.release.passes == "auto" else params.release.passes
@@ -93,6 +96,7 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
         raise ParamsError(
             f"params.yaml: release.passes {passes} is not offered by '{NAME}': use auto, 1, 2 or 3"
         )
+    strategy = running_totals.strategy_of(params, facts, passes)
     wanted = {
         "mean": options.mean_share or MEAN_SHARE[passes] if passes in MEAN_SHARE else 0.0,
         "whitening": options.whitening_share or WHITENING_SHARE[passes] if passes in WHITENING_SHARE else 0.0,
@@ -110,6 +114,7 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
         records_per_unit(params, facts),
         moved_records(params, facts),
         facts.number,
+        strategy,
     )
 
 
@@ -150,7 +155,9 @@ def queries(recipe: Recipe, params: Params) -> list[Query]:
         Query("cross", recipe.passes, cross, "gaussian", size * classes),
     )
     return [
-        query.of_unit(recipe.per_unit).with_share(recipe.shares[query.purpose])
+        (query if query.purpose in FIRST else query.over_nights(recipe.strategy))
+        .of_unit(recipe.per_unit)
+        .with_share(recipe.shares[query.purpose])
         for query in asked
         if query.purpose in recipe.shares
     ]
@@ -160,7 +167,9 @@ def plan(params: Params, facts: Facts) -> Plan:
     """The price of a release, from parameters and public facts alone."""
     recipe = resolve(params, facts)
     divided = divide(queries(recipe, params), FIRST, params, parts=FIRST)
-    proven = guarantee(divided.later, params.release, argument=ARGUMENT)
+    argument = running_totals.ARGUMENT if recipe.strategy else ARGUMENT
+    running_totals.check_scales(divided.later, recipe.strategy)
+    proven = guarantee(divided.later, params.release, argument=argument)
     passes = recipe.passes - divided.passes
     return Plan(NAME, VERSION, parameters(recipe, params, divided), passes=passes, proven=proven)
 
@@ -200,6 +209,7 @@ def parameters(recipe: Recipe, params: Params, divided: Divided) -> dict[str, An
         "whitening_ridge": recipe.ridge,
         "relevance": params.relevance.mode,
         **recipe.moved,
+        **running_totals.parameters(recipe.strategy),
     }
 
 
@@ -211,7 +221,7 @@ def make(given: Given) -> Released:
     params, facts = given.params, given.facts
     recipe = resolve(params, facts)
     divided = divide(queries(recipe, params), FIRST, params, parts=FIRST)
-    noisy_sums = NoisySums(divided.later, key=given.key, release_id=given.release_id)
+    noisy_sums = running_totals.noisy_sums(divided.later, recipe.strategy, given)
     records = open_records(recipe, facts, given.reader, given.connection, given.release_id)
     level = prepare(recipe, divided, records, noisy_sums, given)
     release_moments(recipe, records, noisy_sums, level)
@@ -303,7 +313,7 @@ def prepare(recipe: Recipe, divided: Divided, records: Records, noisy_sums: Nois
     """The steps before the last pass: from what the stage `relevance` released, or (relevance.mode off) by
     asking here. Of a number, its level is told.
     """
-    n = given.facts.n
+    n = given.facts.first.n if recipe.strategy else given.facts.n
     if not divided.first:
         ask_geometry(recipe, n, records, noisy_sums, given.weights)
         return _level(noisy_sums.released, noisy_sums.priced.values(), n)

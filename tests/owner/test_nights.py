@@ -1,0 +1,167 @@
+"""Populations that grow night by night: batches of their own, records that come once, and batches forgotten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from airlock.errors import InputError, KeysError
+from airlock.inside.sealed import seal_contexts
+from airlock.owner import key_backup, keys, nights, registry
+from airlock.owner.checks import custody_problems
+from airlock.owner.keys import Keyring
+from airlock.owner.nights import Growth
+from airlock.records import handles
+from tests.support.clinic import SCHEMA, Clinic, make_clinic, records
+
+USERS = SCHEMA + "user: {column: patient, per_user: 3}\n"
+
+
+@pytest.fixture
+def clinic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clinic:
+    monkeypatch.setenv("AIRLOCK_HOME", str(tmp_path / "home"))
+    return make_clinic(tmp_path)
+
+
+def night(
+    clinic: Clinic, table: pa.Table, name: str, growth: Growth = Growth(), **options: object
+) -> handles.Handle:
+    return clinic.add(clinic.file(table, f"{name}.parquet"), growth=growth, **options).handle
+
+
+def rows(first: int, count: int) -> pa.Table:
+    """Records that are on no other night: ages in hundredths from `first` on."""
+    places = range(first, first + count)
+    return pa.table(
+        {
+            "age": pa.array([place / 100 for place in places], pa.float64()),
+            "site": pa.array([("north", "south")[place % 2] for place in places], pa.string()),
+            "outcome": pa.array([("healthy", "ill")[place % 3 % 2] for place in places], pa.string()),
+        }
+    )
+
+
+def test_every_night_is_a_batch_of_its_own(clinic: Clinic) -> None:
+    clinic.add(clinic.file(rows(0, 40), "first.parquet"))
+    before = (clinic.root / "data/handles/clinic/records.json").read_bytes()
+    second = night(clinic, rows(40, 30), "second")
+    third = night(clinic, rows(70, 20), "third")
+    assert (second.night, third.night, third.n) == (2, 3, 20)
+    assert (clinic.root / "data/handles/clinic/records.json").read_bytes() == before
+    assert clinic.add(clinic.home.folder / "second.parquet", growth=Growth()).handle == second
+    assert handles.nights(clinic.root / "data/handles/clinic") == [1, 2, 3]
+    params = clinic.params(ingest={"night": 3}, release={"horizon": 8})
+    facts = handles.public_facts(clinic.root, params)
+    assert (facts.n, facts.total, facts.night_number) == (20, 90, 3)
+    alone = handles.public_facts(clinic.root, clinic.params(release={"horizon": 8}))
+    assert facts.first == alone
+    assert alone == handles.public_facts(clinic.root, clinic.params())
+    with pytest.raises(InputError, match="grows night by night"):
+        clinic.add(clinic.file(rows(0, 90), "all.parquet"))
+    with pytest.raises(InputError, match="has no night 4: it has 3"):
+        handles.public_facts(clinic.root, clinic.params(ingest={"night": 4}))
+
+
+def test_a_night_seals_its_own_records_and_no_others(clinic: Clinic) -> None:
+    clinic.add(clinic.file(rows(0, 40), "first.parquet"), growth=Growth())
+    night(clinic, rows(40, 30), "second")
+    night(clinic, rows(0, 0), "nobody")
+    sealed = clinic.ingest(clinic.params(ingest={"night": 2}))["train"]
+    assert sorted((sealed.x[:, 0] * 100).round(2)) == [round(age / 100, 2) for age in range(40, 70)]
+    assert len(clinic.ingest(clinic.params(ingest={"night": 3}))["train"].y) == 0
+
+
+def test_a_first_batch_has_records(clinic: Clinic) -> None:
+    with pytest.raises(InputError, match="is empty"):
+        night(clinic, rows(0, 0), "nobody")
+
+
+def test_a_record_comes_on_one_night(clinic: Clinic) -> None:
+    clinic.add(clinic.file(rows(0, 40), "first.parquet"))
+    with pytest.raises(InputError, match="5 of these records would be on more than one night"):
+        night(clinic, rows(35, 20), "second")
+    assert handles.nights(clinic.root / "data/handles/clinic") == [1]
+    assert night(clinic, rows(35, 20), "second", distinct=True).night == 2
+
+
+def test_records_are_known_by_a_column_and_may_come_as_often_as_was_said(clinic: Clinic) -> None:
+    def numbered(*names: int) -> pa.Table:
+        return records(len(names), seed=len(names)).append_column(
+            "file", pa.array([str(name) for name in names])
+        )
+
+    clinic.write_schema(SCHEMA + "ignored: [file]\n")
+    growth = Growth("file", 2)
+    first = clinic.add(clinic.file(numbered(1, 2, 3, 4), "a.parquet"), growth=growth).handle
+    assert first.participations == 2
+    assert handles.public_facts(clinic.root, clinic.params()).participations == 2
+    night(clinic, numbered(1, 2, 5), "b", growth)
+    with pytest.raises(InputError, match="2 of these records would be on more than 2 nights"):
+        night(clinic, numbered(1, 2, 7), "c")
+    night(clinic, numbered(3, 7), "c")
+    with pytest.raises(InputError, match="fixed before"):
+        night(clinic, numbered(8), "d", Growth("file", 3))
+    with pytest.raises(InputError, match="no column 'file'"):
+        night(clinic, records(3), "e")
+    edited = clinic.root / "data/handles/clinic/records.json"
+    edited.write_text(edited.read_text().replace('"participations": 2', '"participations": 1'))
+    with pytest.raises(InputError, match="handle of 'clinic' was edited"):
+        registry.check(clinic.home, Keyring.load(clinic.home), handles.of(clinic.root, "clinic")["records"])
+
+
+def test_users_are_bounded_over_all_nights(clinic: Clinic) -> None:
+    clinic.write_schema(USERS)
+
+    def seen(first: int, *patients: str) -> pa.Table:
+        return rows(first, len(patients)).append_column("patient", pa.array(patients))
+
+    clinic.add(clinic.file(seen(0, "ann", "ann", "bob", "bob", "bob", "bob"), "a.parquet"), growth=Growth())
+    night(clinic, seen(10, "ann", "carl"), "b")
+    with pytest.raises(InputError, match="2 users would have more than 3 records"):
+        night(clinic, seen(20, "ann", "bob", "carl"), "c")
+    assert night(clinic, seen(30, "carl", "carl"), "c").night == 3
+
+
+def test_a_forgotten_night_cannot_be_read_again_and_an_old_backup_does_not_bring_it_back(
+    clinic: Clinic,
+) -> None:
+    clinic.add(clinic.file(rows(0, 40), "first.parquet"), growth=Growth())
+    second = night(clinic, rows(40, 30), "second")
+    params = clinic.params(ingest={"night": 2})
+    clinic.ingest(params)
+    facts = handles.public_facts(clinic.root, params)
+    (context, _) = seal_contexts(facts, generation=1).values()
+    key = Keyring.load(clinic.home).seal_key(context)
+    backup = clinic.home.folder.parent / "keys.backup"
+    key_backup.backup(clinic.home, backup, "correct horse battery")
+    done = nights.forget(clinic.home, clinic.root, "clinic", 2)
+    assert done.sealed
+    assert done.place == str(clinic.home.folder / "second.parquet")
+    assert not (clinic.root / "data/sealed").exists()
+    secret = clinic.home.keys / "batches" / second.fingerprint
+    assert not secret.exists()
+    with pytest.raises(KeysError, match="was forgotten"):
+        Keyring.load(clinic.home).seal_key(context)
+    with pytest.raises(InputError, match="forgotten"):
+        registry.check(clinic.home, Keyring.load(clinic.home), second)
+    assert custody_problems(clinic.root) == []
+    key_backup.restore(clinic.home, backup, "correct horse battery")
+    assert not secret.exists()
+    keys.make_batch_secret(clinic.home, second.fingerprint)
+    secret.with_name(f"{second.fingerprint}.forgotten").unlink()
+    assert Keyring.load(clinic.home).seal_key(context) != key
+    with pytest.raises(InputError, match="forgotten already"):
+        nights.forget(clinic.home, clinic.root, "clinic", 2)
+    with pytest.raises(InputError, match="does not come back"):
+        night(clinic, rows(40, 30), "second")
+
+
+def test_what_cannot_be_forgotten_is_refused(clinic: Clinic) -> None:
+    clinic.add(clinic.file(rows(0, 40), "first.parquet"))
+    with pytest.raises(InputError, match="has no night 2"):
+        nights.forget(clinic.home, clinic.root, "clinic", 2)
+    with pytest.raises(InputError, match="no secret of its own"):
+        nights.forget(clinic.home, clinic.root, "clinic", 1)
+    assert registry.forgotten(clinic.home, "clinic") == set()
