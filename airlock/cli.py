@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
+import resource
 import shutil
 import sys
 import traceback
@@ -57,6 +59,10 @@ EXTRAS = {
     "rocrate": "bundles",
 }
 
+# Commands that read a table out here, which somebody else may have made: a file of a few kilobytes can unfold to
+# anything.
+READERS = {"add", "init", "predict"}
+
 # What a disk may answer, and nobody's code is to blame for.
 DISKS = {errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO}
 
@@ -92,6 +98,8 @@ def main() -> None:
     terminal.guard()
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
+        if arguments and arguments[0] in READERS:
+            bound_memory()
         _register()
         if arguments[:1] != ["doctor"]:  # which lists them first
             leftovers.sweep()
@@ -107,6 +115,12 @@ def main() -> None:
             raise
         extra = f"pip install 'airlock-pipeline[{EXTRAS[error.name]}]'"
         _fail(f"this needs the package '{error.name}', which is not installed: run `{extra}`", 2, debug)
+    except MemoryError:
+        _fail(
+            f"{arguments[0]} needs more than half of this machine's memory: look at what it was given",
+            1,
+            debug,
+        )
     except RecursionError:
         _fail("a file that was read is nested too deep to be honest: `--debug` shows which", 1, debug)
     except OSError as error:
@@ -115,6 +129,14 @@ def main() -> None:
         _fail(f"{_disk(error)}: make room or mount it writable, then run it again", 1, debug)
     except (typer.Abort, KeyboardInterrupt):
         _fail("stopped", 130, debug)
+
+
+def bound_memory() -> None:
+    """Half of the machine's for this process, where nothing less is set already."""
+    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if soft == resource.RLIM_INFINITY or soft > most:
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
 def _disk(error: OSError) -> str:

@@ -71,3 +71,7 @@ class BundleError(RefusedError):
 
 class StageFailed(RefusedError):
     """A confined stage ended with an error; the details are in the owner's log."""
+
+
+class DiskFull(StageFailed):
+    """A stage was ended before it had filled a disk."""

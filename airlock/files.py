@@ -1,4 +1,5 @@
-"""Write, then rename: a file is there as a whole or not at all, whenever the process is killed.
+"""Write, then rename: a file is there as a whole or not at all, whenever the process is killed. And read what is
+a plain file, and nothing else.
 
 What a user may still change between two names (workspaces that a stage could have filled with links) is written
 by `run/paths.py` and `run/outs.py` instead, from an open folder.
@@ -6,11 +7,16 @@ by `run/paths.py` and `run/outs.py` instead, from an open folder.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+MOST_BYTES = 16 << 20
+"""Of a text that somebody may have written by hand."""
 
 
 @contextmanager
@@ -42,6 +48,25 @@ def replace(path: Path, content: str | bytes, *, mode: int = 0o666, durable: boo
     """Write a file by `replacing`."""
     with replacing(path, mode=mode, durable=durable) as fresh:
         fresh.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def read_plain(path: Path) -> str:
+    """The text of a file, and of nothing else: a link could lead to records, whose values an error would quote, and
+    a pipe has no end.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: something else stands there, or more than any text here needs.
+        UnicodeDecodeError: it is no text.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", str(path))
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise OSError(errno.EFBIG, "too large for a text", str(path))
+    return data.decode()
 
 
 def sync(path: Path) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import errno
-import os
-import stat
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -13,9 +10,8 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from airlock.errors import ParamsError
+from airlock.files import read_plain
 
-MOST_BYTES = 1 << 20
-"""Of params.yaml; what is longer is cut, and then not valid."""
 Model = TypeVar("Model", bound=BaseModel)
 
 WEIGHING_SHARE = 0.1
@@ -182,7 +178,7 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
         ParamsError: one line that names the section, the key and, for a typo, the nearest valid key.
     """
     try:
-        text = _plain_text(path)
+        text = read_plain(path)
     except FileNotFoundError:
         raise ParamsError(f"{path} is missing: run from the project's top folder") from None
     except (OSError, UnicodeDecodeError):
@@ -203,17 +199,6 @@ def parse_params(text: str, source: str = "params.yaml") -> Params:
         where = f" near line {mark.line + 1}" if mark else ""
         raise ParamsError(f"{source} is not valid YAML{where}: mend the syntax") from None
     return check(Params, document if document is not None else {}, source)
-
-
-def _plain_text(path: Path) -> str:
-    """Of a file, and of nothing else: a link could lead to records, whose values an error would quote, and a
-    pipe has no end.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a plain file")
-        return file.read(MOST_BYTES).decode()
 
 
 def check(model: type[Model], document: Any, source: str) -> Model:

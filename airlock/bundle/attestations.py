@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airlock.evidence.receipts import Receipt
-from airlock.inside.digests import canonical_json, sha256_path, walk
+from airlock.inside.digests import canonical_json, parse_json, sha256_path, walk
 from airlock.owner.keys import Signer, verify
 
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -71,7 +71,7 @@ def sign(document: Mapping[str, Any], signer: Signer) -> str:
 def problem(text: str, expected: Mapping[str, Any], public_key: str) -> str:
     """Why an envelope is not the `expected` statement signed by `public_key`, or nothing."""
     try:
-        envelope = json.loads(text)
+        envelope = parse_json(text)
         payload, signed = base64.b64decode(envelope["payload"]), envelope["signatures"][0]
         signature = base64.b64decode(signed["sig"])
     except (ValueError, KeyError, TypeError, IndexError):

@@ -6,7 +6,6 @@ The same checks are made before a bundle is written: one that would not verify i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 
 from airlock.bundle import ATTESTATIONS, CRATE, attestations, ledgers
@@ -14,7 +13,7 @@ from airlock.bundle.contents import Contents
 from airlock.evidence import checker, reader
 from airlock.evidence.receipts import Receipt
 from airlock.inside import manifest
-from airlock.inside.digests import canonical_json
+from airlock.inside.digests import canonical_json, parse_json
 from airlock.owner.home import IDENTITY
 from airlock.workspaces import lock
 
@@ -97,7 +96,7 @@ def attestation_path(receipt: Receipt) -> str:
 def crate(contents: Contents) -> Iterator[str]:
     """The RO-Crate's list of files is the bundle's."""
     try:
-        graph = json.loads(contents.tree.text(CRATE) or "")["@graph"]
+        graph = parse_json(contents.tree.text(CRATE) or "")["@graph"]
         root = next(entity for entity in graph if entity["@id"] == "./")
         parts = {part["@id"] for part in root["hasPart"]}
     except (ValueError, KeyError, TypeError, StopIteration):

@@ -7,10 +7,11 @@ on every machine and every byte of the archive has one right value.
 from __future__ import annotations
 
 import filecmp
+import re
 import shutil
 import tempfile
 import zipfile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from airlock.errors import BundleError, InputError
 from airlock.files import replacing
@@ -20,10 +21,23 @@ _MODE = 0o100644 << 16
 _UNIX = 3
 # No bundle comes near; a folder deeper than this breaks the programs that walk it.
 FILES, NAME, LEVELS = 100_000, 512, 32
+# One part of a name: what every system and every reader takes for the same. Letters that look like others, or are
+# written in two ways, would put a second `data` beside the one that is checked.
+_PART = re.compile(r"""[A-Za-z0-9_.+@=,~!#$%&'()\[\]{}^ -]{0,254}[A-Za-z0-9_+@=,~!#$%&'()\[\]{}^-]""")
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Write everything below `folder` to `target`, all of it or nothing."""
+    """Write everything below `folder` to `target`, all of it or nothing.
+
+    Raises:
+        BundleError: naming the file whose name others would not read as it is meant.
+    """
+    names = [name for name, _ in walk(folder)]
+    for name in names:
+        if not is_plain(name):
+            raise BundleError(f"{name!r} cannot be bundled: use plain letters (ASCII) in names of files")
+    if len({name.lower() for name in names}) < len(names):
+        raise BundleError("two files differ in small and capital letters only: rename one of them")
     with replacing(target) as fresh, zipfile.ZipFile(fresh, "w", zipfile.ZIP_STORED) as archive:
         for name, path in walk(folder):
             member = zipfile.ZipInfo(name)
@@ -65,23 +79,24 @@ def unpack(bundle: Path, folder: Path) -> None:
             )
 
 
+def is_plain(name: str) -> bool:
+    """Whether a name leads below, and is the same to every reader."""
+    return all(_PART.fullmatch(part) for part in name.split("/"))
+
+
 def _check_members(bundle: Path, members: list[zipfile.ZipInfo]) -> None:
     """Before anything is written: plain relative names, each once and not deep, no member larger than the
     file around it.
     """
     names = [member.filename for member in members]
-    plain = all(
-        name == PurePosixPath(name).as_posix() and not name.startswith("/") and ".." not in name.split("/")
-        for name in names
-    )
     stored = all(
         member.compress_type == zipfile.ZIP_STORED and member.compress_size == member.file_size
         for member in members
     )
     if (
-        not plain
+        not all(map(is_plain, names))
         or not stored
-        or len(set(names)) != len(names)
+        or len({name.lower() for name in names}) != len(names)
         or len(names) > FILES
         or any(len(name) > NAME or name.count("/") > LEVELS for name in names)
         or sum(member.file_size for member in members) > bundle.stat().st_size

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airlock.errors import BundleError
+from airlock.inside.digests import parse_json
 from airlock.ledger import Entry
 
 VERSION = 1
@@ -103,7 +104,7 @@ def read(path: Path) -> Extract:
         BundleError: it is not such a document.
     """
     try:
-        document = json.loads(path.read_text())
+        document = parse_json(path.read_text())
         return Extract(bool(document["scratch"]), tuple(_from_json(entry) for entry in document["entries"]))
     except (ValueError, KeyError, TypeError):
         raise BundleError(f"ledger/{path.name} is not a ledger of this version") from None

@@ -10,7 +10,7 @@ from typing import Any
 from airlock.bundle import FORMAT, INDEX
 from airlock.errors import BundleError, InputError
 from airlock.evidence import receipts
-from airlock.inside.digests import canonical_json, sha256_path, walk
+from airlock.inside.digests import canonical_json, parse_json, sha256_path, walk
 from airlock.owner.keys import Signer, verify
 
 
@@ -30,7 +30,7 @@ def read(root: Path) -> dict[str, Any]:
         BundleError: naming the file that was changed, added or removed.
     """
     try:
-        document = json.loads((root / INDEX).read_text())
+        document = parse_json((root / INDEX).read_text())
         body, signature, key = (
             document["body"],
             bytes.fromhex(document["signature"]),

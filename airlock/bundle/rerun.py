@@ -45,6 +45,7 @@ WALL = BoundaryParams(enforcement="auto")
 """The verifier decides what holds a bundle's code: never less than the minimum, whatever its params.yaml
 says.
 """
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,13 @@ def code_of(contents: Contents, facts: Mapping[str, Any]) -> Code:
     Raises:
         BundleError: what it names is no module.
     """
-    entry, modules = str(facts.get("entry", FIRST_ENTRY)), dict(facts.get("modules", FIRST_MODULES))
-    if not all(
+    entry, modules = str(facts.get("entry", FIRST_ENTRY)), facts.get("modules", FIRST_MODULES)
+    if not isinstance(modules, Mapping) or not all(
         re.fullmatch(r"(airlock|stages)(\.[a-z_]+)+", str(name)) for name in (entry, *modules.values())
     ):
         raise BundleError("bundle.json names code that is not in the bundle")
     own = tuple(name for name in (TOOL.name, STAGES) if (contents.root / name).is_dir())
-    return Code(entry, (contents.root,), (), own, modules)
+    return Code(entry, (contents.root,), (), own, dict(modules))
 
 
 def use_own_code(contents: Contents, workspace: Path) -> None:
@@ -156,7 +157,7 @@ def _threads(platform: Mapping[str, Any] | None) -> Iterator[None]:
     """As many threads as the first run had: the order of floating-point sums depends on it."""
     before = os.environ.get("OMP_NUM_THREADS")
     if platform:
-        os.environ["OMP_NUM_THREADS"] = str(platform["threads"])
+        os.environ["OMP_NUM_THREADS"] = str(max(1, min(int(platform["threads"]), MOST_THREADS)))
     try:
         yield
     finally:

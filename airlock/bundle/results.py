@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from airlock.bundle.contents import Contents
+from airlock.inside.digests import parse_json
 from airlock.inside.manifest import Manifest, total_epsilon
 from airlock.params import load_params
 
@@ -70,7 +70,7 @@ def result(contents: Contents, commit: str) -> Result | None:
     if made is None:
         return None
     file = contents.root / EVALUATION
-    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    found = parse_json(file.read_text()) if file.exists() else {}
     params = load_params(contents.root / "params.yaml")
     earlier = contents.releases.get(RELEVANCE)
     together = [*([earlier] if earlier and earlier.applies else []), made]
@@ -83,9 +83,9 @@ def result(contents: Contents, commit: str) -> Result | None:
         proven=total_epsilon(together),
         delta=made.proven.delta,
         passes=sum(one.passes for one in together),
-        accuracy=found.get("accuracy"),
-        reference=found.get("reference_accuracy"),
-        records=found.get("records"),
+        accuracy=_figure(found, "accuracy"),
+        reference=_figure(found, "reference_accuracy"),
+        records=None if found.get("records") is None else int(found["records"]),
         commit=commit,
     )
 
@@ -93,8 +93,13 @@ def result(contents: Contents, commit: str) -> Result | None:
 def recompute(contents: Contents, stated: Result) -> Result:
     """The row after evaluate was run again: what lies in its place was made here and now."""
     file = contents.root / EVALUATION
-    accuracy = json.loads(file.read_text()).get("accuracy") if file.exists() else None
-    return replace(stated, recomputed=accuracy)
+    found = parse_json(file.read_text()) if file.exists() else {}
+    return replace(stated, recomputed=_figure(found, "accuracy"))
+
+
+def _figure(found: Mapping[str, Any], name: str) -> float | None:
+    """A figure that a stage has written; what is no number is an error, and never printed."""
+    return None if found.get(name) is None else float(found[name])
 
 
 def markdown(results: Iterable[Result]) -> str:

@@ -24,11 +24,19 @@ from airlock.run.code import ENTRY, MODULES
 __all__ = ["Verdict", "VerifyOptions", "verify"]
 
 EVALUATE = "evaluate"
+NOT_OF_ITS_FORM = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError)
+"""What reading a document raises that is not what it should be."""
 Tell = Callable[[str, int, int], None]
 
 
-def verify(bundle: Path, options: VerifyOptions, *, tell: Tell = lambda label, done, total: None) -> Verdict:
-    """Check `bundle`.
+def verify(
+    bundle: Path,
+    options: VerifyOptions,
+    *,
+    tell: Tell = lambda label, done, total: None,
+    collected: bool = False,
+) -> Verdict:
+    """Check `bundle`, which may be a collection of others unless it was `collected` itself.
 
     Raises:
         InputError: there is no such file, or a newer Airlock made it.
@@ -41,7 +49,12 @@ def verify(bundle: Path, options: VerifyOptions, *, tell: Tell = lambda label, d
         tell("bytes and signature", 0, len(check.CHECKS) + 1)
         found = _collect(lambda: _open(bundle, root, verdict, options), InputError)
         verdict.note("bytes", "every byte is signed by the owner's key", found)
-        if runs := sorted((root / RUNS).glob("*.zip")):
+        runs = sorted((root / RUNS).glob("*.zip"))
+        if runs and collected:
+            verdict.note(
+                "runs", "", ["a collection is in a collection, which `airlock bundle` makes none of"]
+            )
+        elif runs:
             _check_runs(runs, verdict, options, tell)
         else:
             _check_one(Contents(root), aside, verdict, options, tell)
@@ -52,7 +65,8 @@ def _check_runs(runs: list[Path], verdict: Verdict, options: VerifyOptions, tell
     """Each bundle of a collection, all signed by the key that signed the collection."""
     for run in runs:
         if not verdict.problems:
-            verdict.take(run.stem, verify(run, replace(options, key=verdict.facts["key"]), tell=tell))
+            same = replace(options, key=verdict.facts["key"])
+            verdict.take(run.stem, verify(run, same, tell=tell, collected=True))
 
 
 def _check_one(contents: Contents, aside: Path, verdict: Verdict, options: VerifyOptions, tell: Tell) -> None:
@@ -61,12 +75,20 @@ def _check_one(contents: Contents, aside: Path, verdict: Verdict, options: Verif
             tell(name, done, len(check.CHECKS) + 1)
             verdict.note(name, words, _collect(lambda problems=problems: problems(contents)))  # type: ignore[misc]
     if not verdict.problems:
-        verdict.guarantees = ledgers.recompute(contents)
-        verdict.results = [row for row in (result(contents, str(verdict.facts["commit"])),) if row]
-        verdict.totals = ledgers.totals_of(contents)
-        verdict.hidden = sum(len(extract.hidden) for extract in contents.extracts.values())
-        verdict.unknown = sum(len(extract.unknown) for extract in contents.extracts.values())
+        if found := _collect(lambda: _figures(contents, verdict)):
+            verdict.note("figures", "", found)
+            return
         _run_again(contents, aside, options, verdict, tell)
+
+
+def _figures(contents: Contents, verdict: Verdict) -> Iterator[str]:
+    """Everything that is shown beside the checks; it finds nothing but what is not of its form."""
+    verdict.guarantees = ledgers.recompute(contents)
+    verdict.results = [row for row in (result(contents, str(verdict.facts["commit"])),) if row]
+    verdict.totals = ledgers.totals_of(contents)
+    verdict.hidden = sum(len(extract.hidden) for extract in contents.extracts.values())
+    verdict.unknown = sum(len(extract.unknown) for extract in contents.extracts.values())
+    yield from ()
 
 
 def _open(bundle: Path, root: Path, verdict: Verdict, options: VerifyOptions) -> Iterator[str]:
@@ -92,11 +114,15 @@ def _collect(problems: Callable[[], Iterable[str]], *questions: type[AirlockErro
         raise
     except AirlockError as error:
         return [str(error)]
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError, RecursionError) as error:
-        return [
-            f"a document in the bundle is not of its form ({type(error).__name__}): `airlock bundle` did "
-            "not write it so"
-        ]
+    except (*NOT_OF_ITS_FORM, OSError) as error:
+        return [_form(error)]
+
+
+def _form(error: Exception) -> str:
+    return (
+        f"a document in the bundle is not of its form ({type(error).__name__}): `airlock bundle` did "
+        "not write it so"
+    )
 
 
 def _run_again(contents: Contents, aside: Path, options: VerifyOptions, verdict: Verdict, tell: Tell) -> None:
@@ -110,7 +136,12 @@ def _run_again(contents: Contents, aside: Path, options: VerifyOptions, verdict:
     if not options.quick and not verdict.problems:
         _compare(verdict, contents, "open", rerun.rerun(contents, code, aside), tell)
         if EVALUATE in {found.stage for found in verdict.agreements}:
-            verdict.results = [recompute(contents, row) for row in verdict.results]
+            verdict.problems += _collect(lambda: _recomputed(contents, verdict))
+
+
+def _recomputed(contents: Contents, verdict: Verdict) -> Iterator[str]:
+    verdict.results = [recompute(contents, row) for row in verdict.results]
+    yield from ()
 
 
 def _owner(workspace: Path, verdict: Verdict) -> Project:
@@ -132,6 +163,9 @@ def _compare(
         tell(f"{name} again", done, len(names))
         try:
             found = next(agreements)
+        except NOT_OF_ITS_FORM as error:
+            verdict.note(f"{name} again", "", [_form(error)])
+            return
         except AirlockError as error:
             if zone == "release" and isinstance(error, InputError):
                 raise  # keys or sealed records are not here: nothing is wrong with the bundle

@@ -93,7 +93,11 @@ def stale_stages(workspace: Path) -> list[str]:
     import sys
 
     from airlock.errors import InputError
+    from airlock.evidence.reader import check_text
+    from airlock.run.paths import read_text
 
+    for name in ("params.yaml", "dvc.yaml", "dvc.lock"):  # which DVC reads without bounds
+        check_text(read_text(workspace, name) or "", name)
     asked = [sys.executable, "-P", "-m", "dvc", "status", "--with-deps", "--json", "report"]
     done = subprocess.run(asked, cwd=workspace, capture_output=True, text=True, check=False)
     if done.returncode != 0:

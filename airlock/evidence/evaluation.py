@@ -4,7 +4,6 @@ with its interval.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 from airlock.errors import AirlockError
 from airlock.evidence import receipts
 from airlock.inside import manifest
-from airlock.inside.digests import sha256_path
+from airlock.inside.digests import parse_json, sha256_path
 from airlock.models.numbers import of_noisy_sums
 from airlock.privacy.intervals import noisy_share
 
@@ -33,7 +32,7 @@ def private_evaluation(root: Path) -> dict[str, Any] | None:
         return None
     try:
         made = manifest.load(folder)
-        figures = json.loads((folder / "evaluation.json").read_text())
+        figures = parse_json((folder / "evaluation.json").read_text())
         records = int(figures["records"])
         if "errors" in figures:
             return {**_said(made, records), "accuracy": None, **_errors(figures)}

@@ -15,7 +15,7 @@ from typing import Any
 
 from airlock.errors import InputError, KeysError
 from airlock.evidence.zones import ZONES
-from airlock.inside.digests import canonical_json
+from airlock.inside.digests import canonical_json, parse_json
 from airlock.owner.keys import Signer, verify
 from airlock.run import paths
 
@@ -57,7 +57,7 @@ def read(pinned: str | None, policy: str | None) -> Policy:
     if not policy:
         return Policy(owner)
     try:
-        document = json.loads(policy)
+        document = parse_json(policy)
         body, signature = document["body"], bytes.fromhex(document["signature"])
         admitted = {str(key): tuple(map(str, zones)) for key, zones in body["admitted"].items()}
         serial = int(body.get("serial", 0))

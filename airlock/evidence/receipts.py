@@ -16,7 +16,7 @@ from airlock.errors import KeysError
 from airlock.evidence import policy
 from airlock.evidence.policy import OWNER_KEY, POLICY, Policy
 from airlock.files import replace
-from airlock.inside.digests import canonical_json, sha256_json
+from airlock.inside.digests import canonical_json, parse_json, sha256_json
 from airlock.owner.keys import Signer, verify
 from airlock.run import paths
 
@@ -99,7 +99,7 @@ def read(files: Iterable[tuple[str, str]], signers: Policy) -> list[Receipt]:
 
 def _read_one(path: str, text: str, signers: Policy) -> Receipt:
     try:
-        document = json.loads(text)
+        document = parse_json(text)
         body, signature = document["body"], bytes.fromhex(document["signature"])
         key, zone, stage = str(body["key"]), str(body["zone"]), body["stage"]
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from airlock.errors import ReleaseError
-from airlock.inside.digests import canonical_json, sha256_json, sha256_path, walk
+from airlock.inside.digests import canonical_json, parse_json, sha256_json, sha256_path, walk
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
 
@@ -124,7 +124,7 @@ def load(folder: Path) -> Manifest:
         ReleaseError: if the manifest is missing or unreadable, or a file was added, removed or changed.
     """
     try:
-        document = json.loads((folder / NAME).read_text())
+        document = parse_json((folder / NAME).read_text())
         manifest = Manifest(
             claimed=Guarantee.from_json(document["claimed"]) if document["claimed"] else None,
             proven=Guarantee.from_json(document["proven"]),

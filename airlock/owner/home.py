@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -13,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from airlock.errors import InputError, KeysError
-from airlock.files import replace
+from airlock.files import read_plain, replace
+from airlock.inside.digests import parse_json
 
 IDENTITY = "data/project.json"
+FOLDERS = (".dvc", "data", "data/handles", "data/schemas", "receipts", "stages")
+"""Of a workspace, which commands read and write by their names: none of them may lead elsewhere."""
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 LONGEST_LINE, LARGEST_LOG = 1 << 20, 64 << 20
 """Bytes of the owner's log: of one line, and of one file."""
@@ -63,6 +67,11 @@ class Project:
         """Where stages that were killed go on, by workspace, and then by release id or stage."""
         return self.folder / "checkpoints"
 
+    def used_by(self, workspace: Path) -> Path:
+        """Where it is noted that stages of a workspace were run with these keys."""
+        name = hashlib.sha256(os.fsencode(workspace.resolve())).hexdigest()[:32]
+        return self.folder / "workspaces" / name
+
     @property
     def drafts(self) -> Path:
         """Schemas that nobody has confirmed yet."""
@@ -102,7 +111,35 @@ def project(workspace: Path) -> Project:
             f"{folder} cannot be made ({(error.strerror or 'error').lower()}): set AIRLOCK_HOME to a folder of your own"
         ) from None
     check_private(folder)
-    return Project(identity, folder)
+    named = Project(identity, folder)
+    _check_not_another(named, workspace)
+    return named
+
+
+def remember(place: Project, workspace: Path) -> None:
+    """Note that stages of this workspace were run with this project's keys. (Not of an experiment's copy, which
+    lives as long as the experiment.)
+    """
+    note = place.used_by(workspace)
+    if ".dvc" not in workspace.parts and not note.exists():
+        write_private(note, f"{workspace.resolve()}\n".encode())
+
+
+def _check_not_another(named: Project, workspace: Path) -> None:
+    """A pull request may name another of the owner's projects: its keys, its records and its budget.
+
+    Raises:
+        KeysError: stages of this workspace were run with another project, and never with this one, which has keys.
+    """
+    if not (named.keys / "master").exists() or named.used_by(workspace).exists():
+        return
+    others = (Project(folder.name, folder) for folder in sorted(named.folder.parent.iterdir()))
+    for other in others:
+        if (note := other.used_by(workspace)).exists():
+            raise KeysError(
+                f"{IDENTITY} names the project '{named.id}', whose keys are here, and this workspace was used "
+                f"with '{other.id}': restore it from git; if you mean it, remove {note}"
+            )
 
 
 def check_private(folder: Path) -> None:
@@ -130,12 +167,14 @@ def check_private(folder: Path) -> None:
 
 
 def _identity(workspace: Path) -> str:
-    path = workspace / IDENTITY
+    for name in FOLDERS:
+        if (workspace / name).is_symlink():
+            raise InputError(f"'{name}' is a link: replace it by the folder itself")
     try:
-        identity = json.loads(path.read_text())["id"]
+        identity = parse_json(read_plain(workspace / IDENTITY))["id"]
     except FileNotFoundError:
         raise InputError(f"{IDENTITY} is missing: run from the project's top folder") from None
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         raise InputError(f'{IDENTITY} must be {{"id": "NAME"}}: restore it from git') from None
     if not isinstance(identity, str) or not NAME.fullmatch(identity):
         raise InputError(f"{IDENTITY}: the id may have lower-case letters, digits, '-' and '_' only")

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from airlock.errors import InputError
-from airlock.files import replace
+from airlock.files import read_plain, replace
+from airlock.inside.digests import parse_json
 from airlock.params import Params
 from airlock.privacy.plan import Facts
 from airlock.records.schema import Schema, load_schema
@@ -90,6 +91,8 @@ def read_folder(folder: Path, night: int = 1) -> dict[Role, Handle]:
     Raises:
         InputError: a handle was cut or is of another version, or there is no such night.
     """
+    if folder.is_symlink():
+        raise InputError(f"{FOLDER}/{folder.name} is a link: replace it by the folder itself")
     roles: tuple[Role, ...] = ("records", "holdout")
     found = {role: _read(folder / f"{role}.json") for role in roles if (folder / f"{role}.json").exists()}
     if night > 1:
@@ -122,8 +125,8 @@ def batches(folder: Path, upto: int | None = None) -> list[Handle]:
 
 def _read(path: Path) -> Handle:
     try:
-        handle = Handle(**json.loads(path.read_text()))
-    except (ValueError, TypeError):
+        handle = Handle(**parse_json(read_plain(path)))
+    except (ValueError, TypeError, OSError):
         handle = None
     if handle is None or handle.version != VERSION or handle.file != path.name:
         raise InputError(

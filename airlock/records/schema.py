@@ -16,9 +16,11 @@ import yaml
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from airlock.errors import SchemaError
+from airlock.files import read_plain
 from airlock.params import Section
 
 EPOCH = date(1970, 1, 1)
+DEPTH = 24
 LOADER = getattr(
     yaml, "CSafeLoader", yaml.SafeLoader
 )  # of the same language, ten times as fast: schemas may be wide
@@ -320,11 +322,15 @@ def is_or_are(names: Sequence[str]) -> str:
 
 def _parse(path: Path) -> Schema:
     try:
-        document = yaml.load(path.read_text(), Loader=LOADER)
+        text = read_plain(path)
+        _check_depth(text, path.name)
+        document = yaml.load(text, Loader=LOADER)
     except FileNotFoundError:
         raise SchemaError(
             f"no schema {path.name}: draft one with `airlock init FILE --name {path.stem}`"
         ) from None
+    except OSError:
+        raise SchemaError(f"{path.name} is not a plain file: replace it by the file itself") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         raise SchemaError(
@@ -337,6 +343,15 @@ def _parse(path: Path) -> Schema:
     if schema.name != path.stem:
         raise SchemaError(f"{path.name} says `name: {schema.name}`: the name and the file's name must agree")
     return schema
+
+
+def _check_depth(text: str, name: str) -> None:
+    """Before anything is built: the fast parser follows every level with a call of its own, and falls over."""
+    depth = 0
+    for event in yaml.parse(text, Loader=LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEPTH:
+            raise SchemaError(f"{name} is nested more than {DEPTH} levels deep: write it flat")
 
 
 def _first_problem(document: Any, error: ValidationError) -> str:

@@ -299,6 +299,10 @@ def _plain_errors(path: Path, kind: Format, *, header: bool = True) -> Iterator[
     """Replace the reader's errors, which quote the line they are about."""
     try:
         yield
+    except MemoryError:
+        raise InputError(
+            f"{path.name} does not fit into memory, a few thousand records at a time: a value in it is too long"
+        ) from None
     except (pa.ArrowException, OSError, EOFError, UnicodeError) as error:
         found = re.search(r"Row #(\d+)", str(error))
         if kind == "csv" and found:

@@ -17,6 +17,7 @@ _PLAIN = (
     *("-c", "core.fsmonitor=false"),
     *("-c", f"core.hooksPath={os.devnull}"),
     *("-c", "core.quotePath=false"),
+    *("-c", "log.showSignature=false"),  # it would run whatever is named as the program that checks them
     *("-c", "protocol.allow=never"),
 )
 

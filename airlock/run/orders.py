@@ -11,7 +11,7 @@ from typing import Any
 from airlock.errors import BudgetRefused, InputError, ReleaseError
 from airlock.evidence.zones import Graph, Stage
 from airlock.inside import manifest
-from airlock.inside.digests import canonical_json, sha256_path
+from airlock.inside.digests import canonical_json, parse_json, sha256_path
 from airlock.ledger import Ledger, Reservation, refusals
 from airlock.owner.home import Project
 from airlock.owner.registry import load_registry
@@ -46,7 +46,7 @@ def read_facts(workspace: Path) -> tuple[Facts, int | None]:
     from airlock.inside.sealed import facts_of, generation_of
 
     try:
-        meta = json.loads((workspace / "data/sealed/meta.json").read_text())
+        meta = parse_json((workspace / "data/sealed/meta.json").read_text())
         return facts_of(meta), generation_of(meta)
     except FileNotFoundError:
         raise InputError("data/sealed/meta.json is missing: run `dvc repro ingest` first") from None
@@ -333,7 +333,7 @@ def settle(order: Order, *, project: Project, ledger: Ledger, staging: Path) -> 
 
 
 def _promise(folder: Path) -> Mapping[str, Any]:
-    document = json.loads((folder / manifest.NAME).read_text())
+    document = parse_json((folder / manifest.NAME).read_text())
     names = ("mechanism", "version", "parameters", "passes", "interactive", "proven", "claimed")
     promise: dict[str, Any] = json.loads(canonical_json({name: document[name] for name in names}))
     return promise

@@ -59,6 +59,7 @@ def hold_file(path: Path, place: str | None = None) -> Iterator[Held]:
     except OSError as error:
         raise BoundaryError(_problem(str(path), error)) from None
     with opened(descriptor):
+        _check_plain(descriptor, str(path))
         yield Held(real, descriptor, Path(place) if place else None)
 
 
@@ -71,7 +72,15 @@ def _held(workspace: Path, top: int, name: str) -> Iterator[Held]:
     except OSError as error:
         raise BoundaryError(_problem(name, error)) from None
     with opened(descriptor):
+        _check_plain(descriptor, name)
         yield Held(workspace / name, descriptor, hidden=tuple(_unhashed(descriptor, name)))
+
+
+def _check_plain(descriptor: int, name: str) -> None:
+    """A pipe is a channel and a device has no end: neither has bytes that a hash could speak for."""
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise BoundaryError(f"'{name}' is not a plain file: replace it by the file itself")
 
 
 def _remedy(name: str) -> str:
@@ -219,18 +228,28 @@ def _file_hashes(folder: int, name: str, what: str) -> dict[str, str]:
     return {"sha256": sha256.hexdigest(), "md5": md5.hexdigest()}
 
 
-def stamps(held: Held, *, compiled: bool = True) -> dict[str, tuple[int, ...]]:
-    """For each file, and beside data for each folder, what the kernel changes whenever anyone changes it."""
+def stamps(held: Held, *, compiled: bool = True, folders: bool = True) -> dict[str, tuple[int, ...]]:
+    """For each file, and each folder, what the kernel changes whenever anyone changes it.
+
+    Args:
+        held: what is looked at.
+        compiled: with False, without what Python puts beside its source.
+        folders: with False, without folders: Python compiles the tool itself while a stage runs.
+    """
     if not _is_folder(held.descriptor):
         return {"": _stamp(os.fstat(held.descriptor))}
-    found = {"": _stamp(os.fstat(held.descriptor))} if compiled else {}
+    found = {"": _stamp(os.fstat(held.descriptor))} if folders else {}
     for entry in entries(held.descriptor, held.path.name):
-        counted = compiled or not (
-            stat.S_ISDIR(entry.status.st_mode) or BYTECODE_FOLDER in entry.name.split("/")
-        )
-        if counted:
+        beside = not compiled and BYTECODE_FOLDER in entry.name.split("/")
+        if not beside and (folders or not stat.S_ISDIR(entry.status.st_mode)):
             found[entry.name] = _stamp(entry.status)
     return found
+
+
+def size(held: Held) -> int:
+    """Bytes on the disk of all that is in a folder of the runner's own."""
+    found = entries(held.descriptor, held.path.name, own=True)
+    return sum(512 * entry.status.st_blocks for entry in found)
 
 
 def _stamp(status: os.stat_result) -> tuple[int, ...]:

@@ -17,13 +17,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airlock.errors import BoundaryError
+from airlock.errors import BoundaryError, DiskFull
 from airlock.evidence import receipts, zones
 from airlock.evidence.receipt_body import describe
 from airlock.evidence.revisions import Workspace, load_graph, pipelines
 from airlock.inside.sealed import seal_contexts
 from airlock.owner import registry
-from airlock.owner.home import Project, canary, project
+from airlock.owner.home import Project, canary, project, remember
 from airlock.owner.keys import Keyring, signer
 from airlock.params import BoundaryParams, Params, load_params, parse_params
 from airlock.privacy.plan import Facts
@@ -33,6 +33,7 @@ from airlock.run.code import TOOL, Code, of_workspace
 from airlock.run.handover import Listener, Visit, bytecode, confine, memory_folder
 from airlock.run.limits import Limits
 from airlock.run.outs import publish, remove
+from airlock.wall.disks import RESERVE_BYTES
 from airlock.wall.grants import Held
 from airlock.wall.layers import Layer, choose
 from airlock.wall.sandbox import Outcome
@@ -102,7 +103,8 @@ class Desk:
 
 
 def _stamps(name: str, held: Held) -> dict[str, tuple[int, ...]]:
-    return paths.stamps(held, compiled=not zones.is_code(name))
+    tool = name.split("/")[0] == TOOL.name
+    return paths.stamps(held, compiled=not zones.is_code(name), folders=not tool)
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,7 @@ def run_stage(
     """
     asked = request(name, workspace=workspace, listen=listen)
     sign = signer(asked.project)
+    remember(asked.project, asked.workspace)
     receipts.pin(asked.workspace, sign.public_key, owner=asked.zone != "open")
     room = {"sensitive": _ingest, "release": _release, "open": _open}[asked.zone]
     with open_desk(asked) as desk:
@@ -378,17 +381,30 @@ def confined(
             connection=connection,
             insist=asked.boundary.enforcement == "strict",
         )
-        outcome = confine(
-            visit,
-            project=asked.project,
-            workspace=asked.workspace,
-            layers=asked.layers,
-            canary=canary(asked.project),
-            listen=asked.listen,
-        )
+        try:
+            outcome = confine(
+                visit,
+                project=asked.project,
+                workspace=asked.workspace,
+                layers=asked.layers,
+                canary=canary(asked.project),
+                listen=asked.listen,
+            )
+        except DiskFull:
+            if kept and _is_large(writes[-1]):
+                remove(kept)
+            raise
     if kept:
         remove(kept)
     return outcome
+
+
+def _is_large(held: Held) -> bool:
+    """Whether a checkpoint takes more of the disk, or is deeper, than any honest one."""
+    try:
+        return paths.size(held) > RESERVE_BYTES
+    except BoundaryError:
+        return True
 
 
 def _hold_raw(raw: Mapping[str, Path], stack: ExitStack) -> dict[str, Held]:

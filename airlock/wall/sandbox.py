@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from airlock.errors import BoundaryError, StageFailed
-from airlock.wall import cgroups, kernel
+from airlock.errors import BoundaryError, DiskFull, StageFailed
+from airlock.wall import cgroups, disks, kernel
 from airlock.wall.grants import Grants, Held, python_grants
 from airlock.wall.launch_plan import EMPTY_PLAN, NO_LIMITS, NOWHERE, LaunchLimits, LaunchPlan, Mount
 from airlock.wall.launcher import HOLE, STARTED
@@ -101,7 +101,7 @@ def run(
 
     Raises:
         BoundaryError: if a wall could not be raised or did not hold; the program was not started.
-        StageFailed: after `timeout`.
+        StageFailed: after `timeout`, or before a disk is full that it writes to.
     """
     if Layer.ROOT in layers and Layer.NAMESPACES not in layers:
         raise BoundaryError("a new root needs namespaces of its own: take the layers that `choose` gives")
@@ -124,7 +124,8 @@ def run(
             plan["groups"], plan["insist"] = members, insist
             _send(process, plan)
             ours.close()
-            returncode, user = _watch(process, report, recorder, timeout, on_start)
+            kept = disks.reserves((scratch, *grants.write, *(one.path for one in grants.held_write)))
+            returncode, user = _watch(process, report, recorder, timeout, on_start, kept)
         finally:
             _end(process)
         version, full = (group.version, group.ran_out_of_memory) if group else (cgroups.NONE, False)
@@ -266,6 +267,7 @@ def _watch(
     recorder: Recorder,
     timeout: float | None,
     on_start: Callable[[int], None] | None,
+    kept: Sequence[disks.Reserve],
 ) -> tuple[int, int]:
     """Exit status and user number."""
     user = NOWHERE
@@ -278,6 +280,10 @@ def _watch(
         while time.monotonic() < deadline:
             ready = {descriptor for descriptor, _ in poll.poll(_INTERVAL)}
             recorder.drain()  # now and then: to wake up for every open would slow the stage down
+            if full := next((one for one in kept if one.is_touched), None):
+                raise DiskFull(
+                    f"the stage was ended: the disk with {full.folder} is nearly full; make room on it"
+                )
             if report in ready:
                 user = _check_report(_read_all(report))
                 poll.unregister(report)

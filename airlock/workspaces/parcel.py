@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from airlock.errors import BoundaryError, InputError
-from airlock.inside.digests import canonical_json, sha256_path
+from airlock.inside.digests import canonical_json, parse_json, sha256_path
 from airlock.owner.keys import Signer, verify
 
 FOLDER, NOTE, HISTORY = "airlock-handover", "handover.json", "history.bundle"
@@ -56,7 +56,7 @@ def read(data: bytes, place: str) -> Note:
         BoundaryError: its signature is wrong.
     """
     try:
-        document = json.loads(data)
+        document = parse_json(data)
         body, signature = document["body"], bytes.fromhex(document["signature"])
         note = Note(**body)
         plain = all(isinstance(value, str) for value in (note.project, note.airlock, note.key, note.history))

@@ -274,6 +274,38 @@ def test_a_deep_folder_is_refused_before_it_is_made(tmp_path: Path, member: str)
     assert "list of files was changed" in problem
 
 
+def test_a_collection_holds_bundles_and_no_collections(submission: Submission, tmp_path: Path) -> None:
+    """Each level would be unpacked beside the ones above it, all at the same time."""
+    inner = submission.bundle
+    for level in range(3):
+        folder = tmp_path / str(level)
+        (folder / "runs").mkdir(parents=True)
+        shutil.copy(inner, folder / "runs/1.zip")
+        index.write(folder, {"commits": []}, submission.signer)
+        inner = tmp_path / f"{level}.zip"
+        container.pack(folder, inner)
+    assert verify(tmp_path / "0.zip", QUICK).problems == [], "the control: one level is a collection"
+    (problem,) = verify(inner, QUICK).problems
+    assert "a collection is in a collection" in problem
+
+
+STRANGE: dict[str, Edit] = {
+    "no figure": edit_json(
+        "data/metrics/evaluate.json", lambda document: document.update(accuracy="\x1b[2J")
+    ),
+    "no object": lambda folder: (folder / "data/metrics/evaluate.json").write_text("[]") and None,
+    "a figure twice": edit_text("data/metrics/evaluate.json", "{", '{"accuracy": 1.0, '),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_document_of_another_form_is_one_line(submission: Submission, tmp_path: Path, name: str) -> None:
+    """Signed by its owner, all of it: what is wrong is only what the documents say."""
+    forged = forge(submission.bundle, tmp_path / "forged.zip", submission.signer, STRANGE[name], deep=True)
+    (problem,) = verify(forged, QUICK).problems
+    assert "not of its form" in problem or "cannot be read" in problem
+
+
 def test_a_model_that_does_not_follow_from_the_release_is_found(
     submission: Submission, tmp_path: Path
 ) -> None:

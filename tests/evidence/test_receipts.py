@@ -48,6 +48,37 @@ def test_an_edited_receipt_is_not(work: Path, owner: Signer, old: str, new: str)
     assert receipts.in_workspace(work)[-1].problem
 
 
+SIGNED_TEXTS = {
+    "a body twice": lambda text: text.replace("{", '{"body": {"stage": "train", "accuracy": 1.0},', 1),
+    "a field twice": lambda text: text.replace('"did_read"', '"zone": "sensitive", "did_read"', 1),
+    "no number": lambda text: text.replace('"did_read"', '"passes": NaN, "did_read"', 1),
+    "a number without end": lambda text: text.replace('"did_read"', '"passes": 1e999, "did_read"', 1),
+    "half a letter": lambda text: text.replace('"did_read"', '"note": "\\ud800", "did_read"', 1),
+    "very deep": lambda text: text.replace("{", '{"x": ' + "[" * 200_000 + "]" * 200_000 + ",", 1),
+}
+
+
+@pytest.mark.parametrize("kind", SIGNED_TEXTS)
+def test_a_receipt_that_two_readers_read_differently_is_not(work: Path, owner: Signer, kind: str) -> None:
+    path = receipts.write(work, BODY, owner)
+    honest = json.loads(path.read_text())["body"]
+    path.write_text(SIGNED_TEXTS[kind](path.read_text()))
+    if kind.endswith("twice"):
+        assert json.loads(path.read_text())["body"] == honest, "the control: the signature would be right"
+    assert receipts.in_workspace(work)[-1].problem == "is not a receipt: it was cut or edited"
+
+
+def test_receipts_of_another_project_of_the_same_owner_are_not(work: Path, tmp_path: Path) -> None:
+    """Each project has a key of its own: what was run there says nothing about what was run here."""
+    (tmp_path / "other").mkdir()
+    path = receipts.write(tmp_path / "other", BODY, make_signer(tmp_path / "other-home"))
+    assert not receipts.in_workspace(tmp_path / "other")[-1].problem, "the control: at home it is believed"
+    target = work / path.relative_to(tmp_path / "other")
+    target.parent.mkdir(parents=True)
+    target.write_bytes(path.read_bytes())
+    assert "that the owner has not admitted" in receipts.in_workspace(work)[-1].problem
+
+
 def test_a_renamed_receipt_is_not(work: Path, owner: Signer) -> None:
     path = receipts.write(work, BODY, owner)
     path.rename(path.with_name("0" * 16 + ".json"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from airlock.errors import BoundaryError
 from airlock.inside.digests import md5_path, sha256_path
 from airlock.run import paths
 from airlock.wall import kernel, layers
-from airlock.wall.grants import Grants
+from airlock.wall.grants import Grants, Held
 from tests.support.small_workspace import SECRET, Cell, cell
 
 OFFERED = layers.choose("advisory", zone="open")
@@ -111,9 +113,47 @@ def test_a_dep_with_anything_but_plain_files_is_refused(tmp_path: Path, bad: str
         paths.hashes(held["dep"])
 
 
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+def test_a_dep_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+    """A pipe would be a way in from outside, and a device has no end: the runner would read it for ever."""
+    place = tmp_path / "dep"
+    with socket.socket(socket.AF_UNIX) as listening:
+        if kind == "pipe":
+            os.mkfifo(place)
+        elif kind == "socket":
+            listening.bind(str(place))
+        elif os.geteuid() != 0:
+            pytest.skip("only root can make a device")
+        else:
+            os.mknod(place, 0o20600, os.makedev(1, 3))
+        with (
+            pytest.raises(BoundaryError, match="'dep' is not a plain file"),
+            paths.hold(tmp_path, ["dep"]),
+        ):
+            pass
+        with pytest.raises(BoundaryError, match="not a plain file"), paths.hold_file(place):
+            pass
+    if kind != "socket":
+        descriptor = os.open(place, os.O_PATH)
+        with paths.opened(descriptor):
+            assert paths.hashes(Held(place, descriptor)), "the control: a hash can be had of it"
+
+
 def swap(room: Cell) -> None:
     room.dep.unlink()
     room.dep.symlink_to(room.raw)
+
+
+def swap_parent(room: Cell, *, link: bool) -> None:
+    """The name of the dep stays, and so does the dep; the folder that it lies in is another."""
+    other = room.base / "other"
+    other.mkdir()
+    shutil.copy(room.raw, other / room.dep.name)
+    room.dep.parent.rename(room.base / "aside")
+    if link:
+        room.dep.parent.symlink_to(other)
+    else:
+        other.rename(room.dep.parent)
 
 
 def refused(room: Cell, wanted: frozenset[layers.Layer], grants: Grants) -> str:
@@ -135,6 +175,79 @@ def test_a_dep_swapped_for_a_link_after_the_look_is_not_followed(
         refusal = refused(room, wanted, grants)
     assert not refusal or "replaced" in refusal or "symbolic links" in refusal
     assert SECRET not in room.output
+
+
+@walls
+@pytest.mark.parametrize("link", [True, False], ids=["link", "folder"])
+def test_a_dep_whose_folder_was_swapped_is_not_looked_up_anew(
+    room: Cell, wanted: frozenset[layers.Layer], link: bool
+) -> None:
+    with paths.hold(room.base, ["data/released/table"]) as held:
+        swap_parent(room, link=link)
+        assert room.dep.read_text() == SECRET, "the control: by its name it is another one now"
+        grants = replace(room.grants(), read=room.grants().read[:-1], held=tuple(held.values()))
+        refusal = refused(room, wanted, grants)
+    assert not refusal or "replaced" in refusal or "symbolic links" in refusal
+    assert SECRET not in room.output
+
+
+def test_folders_exchanged_all_the_time_give_one_or_the_other_and_never_both(tmp_path: Path) -> None:
+    """Hashed and shown is what was opened, whatever its parents are called by then."""
+    for name in ("a", "b"):
+        (tmp_path / name / "inner").mkdir(parents=True)
+        for number in range(20):
+            (tmp_path / name / f"inner/{number}").write_text(name)
+    possible = {sha256_path(tmp_path / name / "inner") for name in ("a", "b")}
+    ended = threading.Event()
+
+    def exchange() -> None:
+        while not ended.is_set():
+            names = (os.fsencode(tmp_path / name) for name in ("a", "b"))
+            kernel.syscall("renameat2", kernel.AT_FDCWD, next(names), kernel.AT_FDCWD, next(names), 2)
+
+    thread = threading.Thread(target=exchange)
+    thread.start()
+    mixed = set()
+    try:
+        for _ in range(150):
+            with paths.hold(tmp_path, ["a/inner"]) as held:
+                assert paths.hashes(held["a/inner"])["sha256"] in possible
+            mixed.add("".join((tmp_path / f"a/inner/{number}").read_text() for number in range(20)))
+    finally:
+        ended.set()
+        thread.join()
+    assert mixed - {"a" * 20, "b" * 20}, "the control: name by name they are mixed"
+
+
+def test_an_out_is_published_where_its_folder_was_opened(tmp_path: Path) -> None:
+    """A parent that is exchanged for a link in the middle leads no file of the runner elsewhere."""
+    (tmp_path / "work/receipts").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    with paths.folder_of(tmp_path / "work", "receipts/x.json") as (folder, last):
+        (tmp_path / "work/receipts").rename(tmp_path / "aside")
+        (tmp_path / "work/receipts").symlink_to(tmp_path / "elsewhere")
+        os.close(os.open(last, os.O_CREAT | os.O_WRONLY, dir_fd=folder))
+        (tmp_path / "work/receipts/by-name").touch()
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["by-name"], "and the control"
+    assert (tmp_path / "aside/x.json").exists()
+
+
+def test_code_whose_folder_was_exchanged_for_a_while_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "stages/open").mkdir(parents=True)
+    (tmp_path / "stages/open/train.py").write_text("honest")
+    with paths.hold(tmp_path, ["stages"]) as held:
+        kept = {
+            folders: paths.stamps(held["stages"], compiled=False, folders=folders)
+            for folders in (True, False)
+        }
+        assert paths.stamps(held["stages"], compiled=False) == kept[True]
+        (tmp_path / "stages/open").rename(tmp_path / "aside")
+        (tmp_path / "stages/open").mkdir()
+        (tmp_path / "stages/open/train.py").write_text("other")
+        shutil.rmtree(tmp_path / "stages/open")
+        (tmp_path / "aside").rename(tmp_path / "stages/open")
+        assert paths.stamps(held["stages"], compiled=False) != kept[True]
+        assert paths.stamps(held["stages"], compiled=False, folders=False) == kept[False], "the control"
 
 
 @walls

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from airlock.bundle.sources import resolve
 from airlock.commands.report import stale_stages
 from airlock.errors import BoundaryError, InputError, ParamsError
 from airlock.evidence import dvc_settings
@@ -216,6 +217,82 @@ def test_a_commit_brings_neither_links_nor_other_repositories(tmp_path: Path) ->
     with pytest.raises(BoundaryError, match="link"):
         Commit(work, "HEAD").text("data")
     assert Commit(work, "HEAD").digest("stages"), "and nothing falls over"
+
+
+GIT_SETTINGS = """
+[core]
+    fsmonitor = PROGRAM
+    hooksPath = HOOKS
+    sshCommand = PROGRAM
+    pager = PROGRAM
+    attributesFile = ATTRIBUTES
+[alias]
+    ls-files = !PROGRAM
+[diff]
+    external = PROGRAM
+[diff "x"]
+    textconv = PROGRAM
+[filter "x"]
+    clean = PROGRAM
+    smudge = PROGRAM
+[gpg]
+    program = PROGRAM
+[log]
+    showSignature = true
+[extensions]
+    partialClone = origin
+[remote "origin"]
+    url = ext::PROGRAM
+    promisor = true
+"""
+SIGNED = """tree {tree}
+author t <t@example.org> 0 +0000
+committer t <t@example.org> 0 +0000
+gpgsig -----BEGIN PGP SIGNATURE-----
+ x
+ -----END PGP SIGNATURE-----
+
+Signed
+"""
+
+
+def test_settings_of_a_clone_run_no_program(tmp_path: Path) -> None:
+    """Nobody can commit .git/config; a clone that was handed over in an archive has it all the same."""
+    work, trace, program = tmp_path / "work", tmp_path / "trace", tmp_path / "program"
+    for folder in (work / "stages", tmp_path / "hooks"):
+        folder.mkdir(parents=True)
+    (work / "stages/x.py").write_text("x = 1\n")
+
+    def ask(*arguments: str, given: str | None = None) -> str:
+        command = ["git", "-c", "protocol.ext.allow=always", *arguments]
+        done = subprocess.run(command, cwd=work, input=given, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    ask("init", "-q", "-b", "main")
+    ask("add", "-A")
+    signed = ask("hash-object", "-t", "commit", "-w", "--stdin", given=SIGNED.format(tree=ask("write-tree")))
+    ask("update-ref", "HEAD", signed)
+    program.write_text(f"#!/bin/sh\necho run >> {trace}\n")
+    program.chmod(0o755)
+    for hook in ("post-index-change", "post-checkout", "reference-transaction"):
+        (tmp_path / "hooks" / hook).symlink_to(program)
+    (tmp_path / "attributes").write_text("* filter=x diff=x\n")
+    words = {"PROGRAM": program, "HOOKS": tmp_path / "hooks", "ATTRIBUTES": tmp_path / "attributes"}
+    settings = GIT_SETTINGS
+    for word, path in words.items():
+        settings = settings.replace(word, str(path))
+    with (work / ".git/config").open("a") as file:
+        file.write(settings)
+    assert list(Workspace(work).unseen()) == []
+    assert Commit(work, "HEAD").text("stages/x.py") == "x = 1\n"
+    assert Commit(work, "HEAD").digest("stages/x.py") and resolve(work, "HEAD")[0] == signed
+    with pytest.raises(BoundaryError, match="does not have"):
+        next(Commit(work, "HEAD")._hashes(["0" * 39 + "1"]))
+    assert not trace.exists()
+    for command in (("status",), ("show", "-s"), ("cat-file", "-e", "0" * 39 + "1")):
+        trace.unlink(missing_ok=True)
+        ask(*command)
+        assert trace.exists(), f"the control: git {command[0]} runs it"
 
 
 REFUSED = {

@@ -5,6 +5,7 @@ nothing.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from airlock.errors import BoundaryError
+from airlock.errors import BoundaryError, DiskFull
 from airlock.run import paths
-from airlock.wall import kernel, layers
+from airlock.wall import disks, kernel, layers
 from airlock.wall.launch_plan import LaunchLimits
 from tests.support.small_workspace import Cell, cell
 
@@ -150,6 +151,42 @@ def test_limits_hold(room: Cell, what: str) -> None:
 def test_without_limits_the_same_code_runs(room: Cell, what: str) -> None:
     """The control."""
     assert room.run(EATERS[what]).returncode == 0, room.output
+
+
+FILLER = """
+import os, sys, time
+for number in range(1000):
+    with open(os.path.join(sys.argv[1], str(number)), "wb") as file:
+        file.write(bytes(1 << 20))
+    if number >= 20:
+        time.sleep(0.05)
+    if number >= int(sys.argv[2]):
+        break
+print("all of it", flush=True)
+"""
+
+
+@needs_all
+def test_a_stage_is_ended_before_a_disk_is_full(room: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file is small, and the ledger lies on the same disk as a checkpoint."""
+    program = [sys.executable, "-c", FILLER, str(room.staging)]
+    assert room.run("", argv=[*program, "2"]).returncode == 0 and room.output == "all of it\n", "the control"
+    left = shutil.disk_usage(room.staging).free - (30 << 20)
+    monkeypatch.setattr(disks, "_reserve", lambda folder: disks.Reserve(folder, left, 0))
+    with pytest.raises(DiskFull, match="nearly full"):
+        room.run("", argv=[*program, "900"])
+    assert len(list(room.staging.iterdir())) < 800, "long before it was done"
+
+
+def test_of_every_disk_something_is_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (kept,) = disks.reserves([tmp_path, tmp_path])
+    assert 0 < kept.space <= disks.RESERVE_BYTES and not kept.is_touched
+    for space, files in ((kept.space - 1, kept.files), (kept.space, kept.files - 1)):
+        monkeypatch.setattr(disks, "_free", lambda folder, answer=(space, files): answer)
+        assert kept.is_touched
+    monkeypatch.setattr(disks, "_free", lambda folder: (1000, 0))
+    assert disks.reserves([tmp_path]) == (disks.Reserve(tmp_path, 250, 0),)
+    assert not disks.reserves([tmp_path])[0].is_touched, "little, and enough to start"
 
 
 @needs_all

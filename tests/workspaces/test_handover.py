@@ -47,7 +47,7 @@ class Modeller:
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         program = shutil.which(command[0], path=f"{self.bin}:/usr/local/bin:/usr/bin:/bin")
         done = subprocess.run(
-            [str(self.bin / "python"), str(DISGUISE), str(program), *command[1:]],
+            [str(self.bin / "python"), str(DISGUISE), str(NOBODY), str(program), *command[1:]],
             cwd=self.folder if self.folder.exists() else self.home,
             env={
                 "HOME": str(self.home),

@@ -1,8 +1,9 @@
-"""Become nobody, on a machine on which nobody can reach the interpreter: `python disguise.py COMMAND...` as
+"""Become nobody, on a machine on which nobody can reach the interpreter: `python disguise.py USER COMMAND...` as
 root.
 
 In a mount namespace of its own, folders that only root may enter (such as /root with its pyenv) are replaced
-by open ones that hold the interpreter and this project at the same paths, and nothing else.
+by open ones that hold the interpreter and this project at the same paths, and nothing else. Nobody cannot become
+anybody else; so a process of a second account is left beside it, for attacks by another user of the machine.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
 from airlock.wall import kernel  # noqa: E402
-
-NOBODY = 65534
+from tests.support import second_account  # noqa: E402
 
 
 def barrier(path: Path) -> Path | None:
@@ -38,10 +38,11 @@ def main() -> None:
     for tree, (path, _) in zip(trees, behind, strict=True):
         path.mkdir(parents=True, exist_ok=True)
         kernel.syscall("move_mount", tree, b"", kernel.AT_FDCWD, str(path).encode(), 4)
-    os.setgroups([])
-    os.setgid(NOBODY)
-    os.setuid(NOBODY)
-    os.execv(sys.argv[1], sys.argv[1:])
+    user, *command = sys.argv[1:]
+    if int(user) != second_account.OTHER:
+        second_account.leave_behind()
+    second_account.become(int(user))
+    os.execv(command[0], command)
 
 
 main()

@@ -49,7 +49,7 @@ def shoot(user: str, mode: str) -> Shooting:
     command = [sys.executable, str(HERE / "stand.py"), mode, str(base)]
     if user == "nobody":
         os.chown(base, NOBODY, NOBODY)
-        command = [sys.executable, str(HERE / "disguise.py"), *command]
+        command = [sys.executable, str(HERE / "disguise.py"), str(NOBODY), *command]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
