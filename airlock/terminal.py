@@ -14,14 +14,17 @@ from typing import Any, TextIO
 # Control characters, and those that turn text around; tabs and ends of lines are text.
 _INVISIBLE = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _COMMANDS = re.compile(rf"\x1b\[[0-9;]*m|[{_INVISIBLE}]")
+# The same, and what a progress bar does to its own line.
+_BARS = re.compile(rf"\x1b\[(?:[0-9;]*m|\?25[hl]|[0-9]*A|2K)|(?!\r)[{_INVISIBLE}]")
 _CONCEALED = re.compile(r"\x1b\[(?:[0-9;]*;)?8(?:;[0-9;]*)?m")
 
 
 def guard() -> None:
-    """Take over both streams of this process, where they are not a progress bar's own."""
+    """Take over both streams of this process. On a terminal bars are drawn on the second one, which may go up and
+    wipe a line: what is printed there besides is made plain before.
+    """
     sys.stdout = _Plain(sys.stdout)
-    if not sys.stderr.isatty():  # a terminal has bars on it, and errors are made plain before
-        sys.stderr = _Plain(sys.stderr)
+    sys.stderr = _Plain(sys.stderr, _BARS if sys.stderr.isatty() else _COMMANDS)
     from rich import control
 
     codes = [code for code in range(0xA0) if code not in (9, 10) and (code < 32 or code > 126)]
@@ -39,17 +42,18 @@ def line(text: str) -> str:
 
 
 def _keep(found: re.Match[str]) -> str:
-    return found[0] if found[0].endswith("m") and not _CONCEALED.fullmatch(found[0]) else ""
+    """Sequences that were looked for; of single characters none."""
+    return found[0] if len(found[0]) > 1 and not _CONCEALED.fullmatch(found[0]) else ""
 
 
 class _Plain:
     """A stream that passes on text and colours."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, commands: re.Pattern[str] = _COMMANDS) -> None:
+        self._stream, self._commands = stream, commands
 
     def write(self, text: str) -> int:
-        self._stream.write(_COMMANDS.sub(_keep, text))
+        self._stream.write(self._commands.sub(_keep, text))
         return len(text)
 
     def writelines(self, lines: Any) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import pty
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,38 @@ def test_names_of_files_reach_the_terminal_without_commands(tmp_path: Path) -> N
             done.returncode in (1, 2) and "\x1b]" not in said and "\x1b[2J" not in said and "\x07" not in said
         )
         assert command[0] == "run" or "[red]y.dvc" in said, "as it is written, not as markup"
+
+
+def on_a_terminal(command: list[str], work: Path, environment: dict[str, str]) -> str:
+    """Both streams are one terminal, as for whoever sits at it."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, cwd=work, env=environment, stdin=theirs, stdout=theirs, stderr=theirs):
+        os.close(theirs)
+        said = b""
+        with suppress(OSError):  # its other end was closed
+            while block := os.read(ours, 1 << 16):
+                said += block
+    os.close(ours)
+    return said.decode()
+
+
+def test_errors_on_a_terminal_are_text(tmp_path: Path) -> None:
+    """There progress bars are drawn on the stream that errors go to."""
+    (tmp_path / f"x{TITLE}{CLEAR}.zip").write_bytes(b"no bundle")
+    environment = {**os.environ, "HOME": str(tmp_path), "TERM": "xterm"}
+    asked = [sys.executable, "-P", "-c", MAIN, "verify", f"x{TITLE}{CLEAR}.zip"]
+    said = on_a_terminal(asked, tmp_path, environment)
+    assert "does not verify" in said
+    assert "\x1b]" not in said and "\x07" not in said and "\x1b[2J" not in said and "\x1b[H" not in said
+    shown = on_a_terminal(["printf", "%s", TITLE], tmp_path, environment)
+    assert shown == TITLE, "the control: a terminal gets it as it is"
+
+
+def test_what_a_bar_does_to_its_line_is_let_through() -> None:
+    stream = io.StringIO()
+    bar = "\x1b[?25l\x1b[32mreading\x1b[0m\r\x1b[1A\x1b[2K\x1b[?25h"
+    terminal._Plain(stream, terminal._BARS).write(bar + TITLE + CLEAR + HIDE + TURN)
+    assert stream.getvalue() == bar + "]0;owned[2J[H"
 
 
 def test_what_is_nested_without_end_is_one_line(tmp_path: Path) -> None:

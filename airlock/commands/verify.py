@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from airlock import terminal
+
 if TYPE_CHECKING:
     from airlock.bundle.ledgers import Total
     from airlock.bundle.verify import Verdict, VerifyOptions
@@ -51,7 +53,8 @@ def command(
         _show(bundle, verdict, options)
     if verdict.problems:
         more = f" (and {len(verdict.problems) - 1} more: --json)" if len(verdict.problems) > 1 else ""
-        typer.echo(f"airlock: {bundle.name} does not verify: {verdict.problems[0]}{more}", err=True)
+        said = terminal.line(f"{bundle.name} does not verify: {verdict.problems[0]}{more}")
+        typer.echo(f"airlock: {said}", err=True)
     raise typer.Exit(1 if verdict.problems else 0)
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from airlock.errors import InputError, KeysError
+from airlock.errors import BoundaryError, InputError, KeysError
 from airlock.files import read_plain, replace
 from airlock.inside.digests import parse_json
 
@@ -95,6 +95,8 @@ def project(workspace: Path) -> Project:
 
     Raises:
         InputError: the workspace names no project, or AIRLOCK_HOME lies inside the workspace.
+        BoundaryError: a folder of the workspace is a link.
+        KeysError: others can write to its folder, or the workspace was used with another project.
     """
     identity = _identity(workspace)
     home = home_folder()
@@ -169,7 +171,7 @@ def check_private(folder: Path) -> None:
 def _identity(workspace: Path) -> str:
     for name in FOLDERS:
         if (workspace / name).is_symlink():
-            raise InputError(f"'{name}' is a link: replace it by the folder itself")
+            raise BoundaryError(f"'{name}' is a link: replace it by the folder itself")
     try:
         identity = parse_json(read_plain(workspace / IDENTITY))["id"]
     except FileNotFoundError:

@@ -58,6 +58,12 @@ def add_a_file(workspace: Workspace) -> None:
     (workspace.root / "data/model/more.txt").write_text("a record")
 
 
+def hide_from_dvc(workspace: Workspace) -> None:
+    """What .dvcignore names DVC neither hashes nor shows as changed."""
+    (workspace.root / ".dvcignore").write_text("more.txt\n")
+    add_a_file(workspace)
+
+
 def remove_the_lock(workspace: Workspace) -> None:
     (workspace.root / "dvc.lock").unlink()
 
@@ -73,6 +79,7 @@ ATTACKS: dict[str, tuple[Callable[[Workspace], None], str]] = {
     "reverted": (revert_the_code, "'train' used another 'stages/open"),
     "hidden": (hide_in_a_cache_folder, f"'{RELEASE}' is not what stage 'release' made"),
     "added": (add_a_file, "'data/model' is not what stage 'train' made"),
+    "ignored": (hide_from_dvc, "'data/model' is not what stage 'train' made"),
     "no lock": (remove_the_lock, "cannot tell how stage 'ingest' was run"),
     "no entry": (remove_one_entry, "cannot tell how stage 'evaluate' was run"),
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airlock.errors import AirlockError, InputError, KeysError, SchemaError
+from airlock.errors import AirlockError, BoundaryError, InputError, KeysError, SchemaError
 from airlock.files import read_plain
 from airlock.owner import home
 from airlock.owner.home import Project
@@ -70,7 +70,7 @@ def test_no_folder_that_commands_write_to_leads_elsewhere(work: Path, tmp_path: 
     else:
         (tmp_path / "elsewhere").mkdir()
     place.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match=f"'{name}' is a link"):
+    with pytest.raises(BoundaryError, match=f"'{name}' is a link"):
         home.project(work)
     place.unlink()
     (tmp_path / "elsewhere").rename(place)

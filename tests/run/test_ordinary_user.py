@@ -66,7 +66,7 @@ def test_the_attacks_are_stopped_for_an_ordinary_user_too(own: Path, attacks: tu
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert " passed" in done.stdout
