@@ -1,5 +1,5 @@
 """Write, then rename: a file is there as a whole or not at all, whenever the process is killed. And read what is
-a plain file, and nothing else.
+a plain file, and nothing else; what every reader reads alike.
 
 What a user may still change between two names (workspaces that a stage could have filled with links) is written
 by `run/paths.py` and `run/outs.py` instead, from an open folder.
@@ -8,12 +8,14 @@ by `run/paths.py` and `run/outs.py` instead, from an open folder.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 MOST_BYTES = 16 << 20
 """Of a text that somebody may have written by hand."""
@@ -67,6 +69,31 @@ def read_plain(path: Path) -> str:
     if len(data) > MOST_BYTES:
         raise OSError(errno.EFBIG, "too large for a text", str(path))
     return data.decode()
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The document in a text, where every parser finds the same one: no key twice, no NaN, nothing that has no
+    bytes, not deeper than it can be walked.
+
+    Raises:
+        ValueError: it is no such text.
+    """
+    try:
+        document = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
+        json.dumps(document, allow_nan=False, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    return document
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("a key twice")
+    return found
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(constant)
 
 
 def sync(path: Path) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from airlock.evidence.receipts import Receipt
-from airlock.inside.digests import canonical_json, parse_json, sha256_path, walk
+from airlock.files import parse_json
+from airlock.inside.digests import canonical_json, sha256_path, walk
 from airlock.owner.keys import Signer, verify
 
 STATEMENT = "https://in-toto.io/Statement/v1"

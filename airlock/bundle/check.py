@@ -12,8 +12,9 @@ from airlock.bundle import ATTESTATIONS, CRATE, attestations, ledgers
 from airlock.bundle.contents import Contents
 from airlock.evidence import checker, reader
 from airlock.evidence.receipts import Receipt
+from airlock.files import parse_json
 from airlock.inside import manifest
-from airlock.inside.digests import canonical_json, parse_json
+from airlock.inside.digests import canonical_json
 from airlock.owner.home import IDENTITY
 from airlock.workspaces import lock
 

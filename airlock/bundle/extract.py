@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airlock.errors import BundleError
-from airlock.inside.digests import parse_json
+from airlock.files import parse_json
 from airlock.ledger import Entry
 
 VERSION = 1

@@ -10,7 +10,8 @@ from typing import Any
 from airlock.bundle import FORMAT, INDEX
 from airlock.errors import BundleError, InputError
 from airlock.evidence import receipts
-from airlock.inside.digests import canonical_json, parse_json, sha256_path, walk
+from airlock.files import parse_json
+from airlock.inside.digests import canonical_json, sha256_path, walk
 from airlock.owner.keys import Signer, verify
 
 

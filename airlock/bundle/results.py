@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airlock.bundle.contents import Contents
-from airlock.inside.digests import parse_json
+from airlock.files import parse_json
 from airlock.inside.manifest import Manifest, total_epsilon
 from airlock.params import load_params
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from airlock.errors import AirlockError
 from airlock.evidence import receipts
+from airlock.files import parse_json
 from airlock.inside import manifest
-from airlock.inside.digests import parse_json, sha256_path
+from airlock.inside.digests import sha256_path
 from airlock.models.numbers import of_noisy_sums
 from airlock.privacy.intervals import noisy_share
 

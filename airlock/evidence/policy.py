@@ -15,7 +15,8 @@ from typing import Any
 
 from airlock.errors import InputError, KeysError
 from airlock.evidence.zones import ZONES
-from airlock.inside.digests import canonical_json, parse_json
+from airlock.files import parse_json
+from airlock.inside.digests import canonical_json
 from airlock.owner.keys import Signer, verify
 from airlock.run import paths
 

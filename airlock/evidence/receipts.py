@@ -15,8 +15,8 @@ from typing import Any
 from airlock.errors import KeysError
 from airlock.evidence import policy
 from airlock.evidence.policy import OWNER_KEY, POLICY, Policy
-from airlock.files import replace
-from airlock.inside.digests import canonical_json, parse_json, sha256_json
+from airlock.files import parse_json, replace
+from airlock.inside.digests import canonical_json, sha256_json
 from airlock.owner.keys import Signer, verify
 from airlock.run import paths
 

@@ -23,31 +23,6 @@ def canonical_json(document: Any) -> bytes:
     return _CANONICAL.encode(document).encode()
 
 
-def parse_json(text: str | bytes) -> Any:
-    """The document in a text, where every parser finds the same one: no key twice, no NaN, nothing that has no
-    bytes, not deeper than it can be walked.
-
-    Raises:
-        ValueError: it is no such text.
-    """
-    try:
-        document = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
-        canonical_json(document)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
-    return document
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(pairs)) < len(pairs):
-        raise ValueError("a key twice")
-    return found
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(constant)
-
-
 def sha256_json(document: Any) -> str:
     """SHA-256 of a document's canonical JSON."""
     return hashlib.sha256(canonical_json(document)).hexdigest()

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from airlock.errors import ReleaseError
-from airlock.inside.digests import canonical_json, parse_json, sha256_json, sha256_path, walk
+from airlock.files import parse_json
+from airlock.inside.digests import canonical_json, sha256_json, sha256_path, walk
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
 

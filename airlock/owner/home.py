@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from airlock.errors import BoundaryError, InputError, KeysError
-from airlock.files import read_plain, replace
-from airlock.inside.digests import parse_json
+from airlock.files import parse_json, read_plain, replace
 
 IDENTITY = "data/project.json"
 FOLDERS = (".dvc", "data", "data/handles", "data/schemas", "receipts", "stages")

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from airlock.errors import InputError
-from airlock.files import read_plain, replace
-from airlock.inside.digests import parse_json
+from airlock.files import parse_json, read_plain, replace
 from airlock.params import Params
 from airlock.privacy.plan import Facts
 from airlock.records.schema import Schema, load_schema

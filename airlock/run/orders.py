@@ -10,8 +10,9 @@ from typing import Any
 
 from airlock.errors import BudgetRefused, InputError, ReleaseError
 from airlock.evidence.zones import Graph, Stage
+from airlock.files import parse_json
 from airlock.inside import manifest
-from airlock.inside.digests import canonical_json, parse_json, sha256_path
+from airlock.inside.digests import canonical_json, sha256_path
 from airlock.ledger import Ledger, Reservation, refusals
 from airlock.owner.home import Project
 from airlock.owner.registry import load_registry

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from airlock.errors import BoundaryError, InputError
-from airlock.inside.digests import canonical_json, parse_json, sha256_path
+from airlock.files import parse_json
+from airlock.inside.digests import canonical_json, sha256_path
 from airlock.owner.keys import Signer, verify
 
 FOLDER, NOTE, HISTORY = "airlock-handover", "handover.json", "history.bundle"
