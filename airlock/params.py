@@ -56,12 +56,15 @@ class RelevanceParams(Section):
         epsilon: of the first release alone, at release.delta, in place of a share: whatever changes in
             `release` then, it stays as it was made.
         network: what the relevance of `adlm` goes through.
+        quantiles: of a table's numbers, asked before all else: each number then goes through its own. For bounds
+            that are wider than the records.
     """
 
     mode: Annotated[Literal["auto", "off", "statistics", "lrp"], BeforeValidator(_off)] = "auto"
     share: Literal["auto"] | Annotated[float, Field(gt=0, lt=1)] = "auto"
     epsilon: Literal["auto"] | Annotated[float, Field(gt=0)] = "auto"
     network: Literal["auto", "public", "released", "raw"] = "auto"
+    quantiles: bool = False
 
     @property
     def weighs(self) -> bool:

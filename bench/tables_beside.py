@@ -100,7 +100,14 @@ def area(scores: Scores, y: NDArray[np.int32]) -> float | None:
 
 
 def airlock(
-    table: keel.Table, kept: Any, held: Any, epsilon: float, mechanism: str, split: int
+    table: keel.Table,
+    kept: Any,
+    held: Any,
+    epsilon: float,
+    mechanism: str,
+    split: int,
+    *,
+    quantiles: bool = False,
 ) -> tuple[Scores, dict[str, Any]]:
     """A real release of sealed records, and the model trained from it."""
     from airlock.inside.manifest import Manifest
@@ -112,7 +119,8 @@ def airlock(
 
     release = {"mechanism": mechanism, "epsilon": epsilon, "delta": DELTA}
     facts = table.facts(len(kept))
-    params = settle(Params.model_validate({"release": release, "relevance": {"mode": "off"}}), facts)
+    relevance = {"mode": "off", "quantiles": quantiles}
+    params = settle(Params.model_validate({"release": release, "relevance": relevance}), facts)
     name = params.release.mechanism
     with tempfile.TemporaryDirectory(prefix="airlock-bench-") as folder:
         file, key = Path(folder) / "train.sealed", bytes([split]) * 32

@@ -291,8 +291,8 @@ NUMBERS = ("coefficients", "coefficients-iterated")
 """Mechanisms that offer a label which is a number."""
 
 
-def check_label(params: Params, facts: Facts) -> None:
-    """Refuse what knows classes only, where the label is a number.
+def check_offered(params: Params, facts: Facts) -> None:
+    """Refuse what knows classes only, where the label is a number, and quantiles that nobody would use.
 
     Raises:
         ParamsError: with what to set instead.
@@ -302,6 +302,11 @@ def check_label(params: Params, facts: Facts) -> None:
         raise ParamsError(
             f"params.yaml: '{name}' predicts classes, and the label '{facts.label}' is a number: set "
             f"release.mechanism to auto, {' or '.join(NUMBERS)}"
+        )
+    if params.relevance.quantiles and name not in NUMBERS:
+        raise ParamsError(
+            f"params.yaml: relevance.quantiles is for {' and '.join(NUMBERS)}, and '{name}' would not use it: set "
+            "it to false"
         )
     if facts.number and params.relevance.weighs:
         raise ParamsError(

@@ -49,6 +49,8 @@ def program_of(model: Model) -> list[Operation]:
     found = _map(model) if type(model) is Model and model.kind == "tabular" else None
     if found is None:
         raise InputError(NOT_OFFERED.format(why=f"its feature map '{model.features}' or its kind"))
+    if model.before:
+        raise InputError(NOT_OFFERED.format(why="its columns, which go through released quantiles,"))
     if model.number:
         raise InputError(NOT_OFFERED.format(why="its label, which is a number,"))
     return [*found, *(each for step in model.steps for each in _step(step)), *_dense(model)]

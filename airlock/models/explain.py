@@ -90,11 +90,17 @@ def propagate(rows: Array, layers: Layers, start: Array | None = None) -> Array:
 
 
 def linear_chain(model: Model) -> Layers | None:
-    """The layers behind a model's centred rows, whitening among them; None for another form, and for numbers,
-    which have no classes to compare.
+    """The layers behind a model's centred rows, whitening among them; None for another form, for numbers,
+    which have no classes to compare, and behind quantiles.
     """
     steps = list(model.steps)
-    if type(model) is not Model or model.number or not steps or not isinstance(steps[0], Centre):
+    if (
+        type(model) is not Model
+        or model.number
+        or model.before
+        or not steps
+        or not isinstance(steps[0], Centre)
+    ):
         return None
     if len(steps) > 2 or (len(steps) == 2 and whitening(model) is None):
         return None

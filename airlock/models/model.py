@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airlock.models.bounds import check_data, check_floats, check_number
+from airlock.models.features import quantiles
 from airlock.models.features.features import FeatureMap, feature_map
 from airlock.models.features.projection import Step, check_steps, steps_of, tensors_of
+from airlock.models.features.quantiles import Quantiles
 from airlock.models.features.rows import LIMIT
 
 Tensors = Mapping[str, NDArray[Any]]
@@ -37,6 +39,7 @@ class Model:
         steps: released steps between feature map and head.
         layers: weight and offset of each dense layer; a rectifier stands between two.
         document: anything else that describes it (schema, release, training), kept in model.json.
+        before: step before the feature map: numbers through their released quantiles.
         number: bounds of a label that is a number, whose one score is the number itself; None of classes.
     """
 
@@ -48,6 +51,7 @@ class Model:
     layers: Layers
     document: Mapping[str, Any] = field(default_factory=dict)
     number: tuple[float, float] | None = None
+    before: Quantiles | None = None
 
     @property
     def map(self) -> FeatureMap:
@@ -74,7 +78,7 @@ class Model:
 
         def scores(records: NDArray[Any]) -> NDArray[np.float64]:
             valid = np.ones(len(records), np.uint8)
-            rows = transform(records, valid)
+            rows = transform(self.before(records) if self.before else records, valid)
             for step in self.steps:
                 rows = step(rows, valid)
             return forward(rows / LIMIT, self.layers)
@@ -120,6 +124,8 @@ class Model:
         """
         check_data(self.kind, self.shape, self.labels)
         check_number(self.number, self.labels)
+        if self.before:
+            self.before.check(self.shape[0] if self.kind == "tabular" else 0)
         check_layers(self.layers, check_steps(self.steps, self.map.width), len(self.labels))
 
     def tensors(self) -> dict[str, NDArray[Any]]:
@@ -129,7 +135,7 @@ class Model:
             for index, pair in enumerate(self.layers)
             for name, value in zip(("weight", "offset"), pair, strict=True)
         }
-        return {**tensors_of(self.steps), **dense}
+        return {**tensors_of(self.steps), **quantiles.tensors_of(self.before), **dense}
 
     def describe(self) -> dict[str, Any]:
         """For model.json."""
@@ -179,6 +185,7 @@ def model_of(document: Mapping[str, Any], tensors: Tensors) -> Model:
         layers,
         dict(document),
         tuple(document["number"]) if document.get("number") else None,
+        quantiles.step_of(tensors),
     )
 
 

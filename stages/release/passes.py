@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from airlock.inside.sealed import SealedReader
 from airlock.models.features.features import FeatureMap
 from airlock.models.features.projection import Step
+from airlock.models.features.quantiles import BINS, Quantiles, counts
 from airlock.models.features.rows import LIMIT, Rows
 from airlock.models.numbers import HALF, centred
 from airlock.privacy import sums
@@ -68,10 +69,16 @@ Question = Callable[[Chunk], Sums]
 """A pure function from a chunk of rows to exact sums."""
 
 
-def chunk_of(batch: pa.RecordBatch, feature_map: FeatureMap, shape: tuple[int, ...]) -> Chunk:
-    """Rows, labels and valid flags of a sealed batch."""
+def chunk_of(
+    batch: pa.RecordBatch,
+    feature_map: FeatureMap,
+    shape: tuple[int, ...],
+    before: Quantiles | None = None,
+) -> Chunk:
+    """Rows, labels and valid flags of a sealed batch; numbers through their quantiles, where these are known."""
     encoded = unpack(batch, shape)
-    return Chunk(feature_map(encoded.x, encoded.valid), encoded.y, encoded.valid)
+    records = before(encoded.x) if before else encoded.x
+    return Chunk(feature_map(records, encoded.valid), encoded.y, encoded.valid)
 
 
 def sum_of(chunk: Chunk) -> Integers:
@@ -169,6 +176,7 @@ class Records:
             cache_bytes if feature_map.costly else 0,
         )
         self.steps: list[Step] = []
+        self.before: Quantiles | None = None
         self.passes = 0
 
     def ask(self, question: Question) -> Sums:
@@ -177,6 +185,21 @@ class Records:
         if self._elsewhere and isinstance(question, Sendable):
             return self._elsewhere(question, self.steps)
         return self.sums_over(range(self._reader.chunks), question)
+
+    def count(self, columns: Integers) -> Integers:
+        """One pass before any rows are made: how many records are in each bin of each column."""
+        self.passes += 1
+
+        def found(index: int) -> Integers:
+            with self._lock:
+                batch = self._reader.read(index)
+            encoded = unpack(batch, self._shape)
+            return counts(encoded.x, encoded.valid, columns)
+
+        total = np.zeros((len(columns), BINS), np.int64)
+        for part in bounded_map(found, range(self._reader.chunks)):
+            total += part
+        return total
 
     def sums_over(self, chunks: range, question: Question) -> Sums:
         """The sums over some of the chunks: a part of a pass."""
@@ -191,7 +214,7 @@ class Records:
         if kept is None:
             with self._lock:
                 batch = self._reader.read(index)
-            chunk = chunk_of(batch, self._map, self._shape).after(self.steps)
+            chunk = chunk_of(batch, self._map, self._shape, self.before).after(self.steps)
         else:
             chunk = replace(kept.chunk, rows=kept.rows.astype(np.float64)).after(self.steps)
         if kept is None or kept.chunk.level < chunk.level:

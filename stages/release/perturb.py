@@ -36,7 +36,7 @@ Maker = Callable[[Room, Facts, Path, str], dict[str, Any]]
 def plans(params: Params, facts: Facts) -> dict[str, Plan]:
     """What would be released, priced."""
     params = settle_mechanism(params, facts.kind)
-    mechanisms.check_label(params, facts)
+    mechanisms.check_offered(params, facts)
     return {
         RELEASE: mechanisms.mechanism(params.release.mechanism).plan(params, facts),
         HOLDOUT: doors.plan_holdout(params, facts),

@@ -26,7 +26,7 @@ from airlock.models.relevance import from_class_statistics, from_propagation, pi
 from airlock.params import Params
 from airlock.privacy import sensitivity, sums
 from airlock.privacy.plan import Facts, Plan
-from stages.mechanisms import Released, check_label, mechanism
+from stages.mechanisms import Released, check_offered, mechanism
 from stages.release.noisy_sums import NoisySums, Query, check_size, guarantee, price
 from stages.release.passes import Chunk, Records, Sums, Wanted, cross_of
 from stages.release.perturb import (
@@ -53,7 +53,7 @@ def plans(params: Params, facts: Facts) -> dict[str, Plan]:
     params = settle_mechanism(params, facts.kind)
     mode, name = params.relevance.mode, params.release.mechanism
     half = mechanism(name)
-    check_label(params, facts)
+    check_offered(params, facts)
     if mode == "off":
         return {RELEVANCE: manifest.none_plan("relevance.mode is off")}
     if params.relevance.share != "auto" and params.relevance.epsilon != "auto":

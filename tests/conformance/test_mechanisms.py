@@ -66,6 +66,30 @@ class TestIterated(Conformance):
     name, on_cluster, asks_first, ticks = "coefficients-iterated", True, True, True
 
 
+class Quantiles(Conformance):
+    """With numbers through their private quantiles, asked before all else."""
+
+    def params(self, near: str = "zero-out", **release: Any) -> Any:
+        found = super().params(near, **release)
+        return found.model_copy(update={"relevance": found.relevance.model_copy(update={"quantiles": True})})
+
+    def test_what_is_refused_is_refused_before_a_record_is_read(self) -> None:
+        super().test_what_is_refused_is_refused_before_a_record_is_read()
+        with pytest.raises(ParamsError, match="relevance.quantiles is for tables, release.engine local"):
+            self.mechanism().plan(self.params(engine="dask"), self.facts())
+
+
+class TestCoefficientsOfQuantiles(Quantiles):
+    name, asks_first = "coefficients", True
+
+
+class TestIteratedOfQuantilesInOneStage(Quantiles):
+    name, mode, ticks = "coefficients-iterated", "off", True
+
+    def params(self, near: str = "zero-out", **release: Any) -> Any:
+        return super().params(near, **{"passes": 6, **release})
+
+
 class Numbers(Conformance):
     """Of a label that is a number: a step of its grid, from 0 to 2 HALF."""
 

@@ -17,6 +17,7 @@ from airlock.errors import ParamsError
 from airlock.inside.manifest import Manifest
 from airlock.models.descent import STEPS_AN_EPOCH, Build
 from airlock.models.features.projection import steps_of
+from airlock.models.features.quantiles import step_of
 from airlock.models.features.rows import LIMIT
 from airlock.models.model import Layers, Model
 from airlock.models.moments import Moments, Tensors, choose_damping, closed_form, moments_of, ridge_path
@@ -136,6 +137,7 @@ def trained_of(
         steps,
         layers,
         number=number,
+        before=step_of(tensors),
     )
     return Trained(
         model,

@@ -22,9 +22,11 @@ from pydantic import Field
 from airlock.errors import ParamsError, ReleaseError
 from airlock.inside.connection import Exchange
 from airlock.inside.sealed import SealedReader
-from airlock.models.features import features
+from airlock.models.features import features, quantiles
 from airlock.models.features.choice import settle
+from airlock.models.features.hybrid import runs_of
 from airlock.models.features.projection import centre, tensors_of, whiten
+from airlock.models.features.quantiles import BINS
 from airlock.models.features.rows import LIMIT
 from airlock.models.numbers import HALF, level_of
 from airlock.params import Params, Section, check
@@ -46,10 +48,11 @@ GEOMETRY_ARGUMENT = "docs/proofs/relevance.md#geometry"
 MEAN_SHARE = {2: 0.05, 3: 0.03}
 WHITENING_SHARE = {3: 0.30}
 GRAM_SHARE = {1: 0.25, 2: 0.15, 3: 0.32}
+QUANTILES_SHARE = 0.05
 LEVEL_SHARE = 0.02
 """Of a number, where it lies: asked beside the mean of the rows."""
 GEOMETRY, GEOMETRY_VERSION = "geometry", 1
-FIRST = {"mean": 1.0, "level": 0.7, "whitening": 10.0}
+FIRST = {"quantiles": 5.0, "mean": 1.0, "level": 0.7, "whitening": 10.0}
 """What the stage `relevance` asks, and the parts of a price that is set for it."""
 
 
@@ -77,6 +80,7 @@ class Recipe:
     moved: dict[str, Any] = field(default_factory=dict)
     number: tuple[float, float] | None = None
     strategy: Strategy | None = None
+    columns: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -92,6 +96,7 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
     name = params.release.features
     feature_map = features.feature_map(name, facts.kind, facts.shape)
     passes = (3 if feature_map.whitened else 2) if params.release.passes == "auto" else params.release.passes
+    columns = numbers_of(params, facts)
     if passes not in GRAM_SHARE:
         raise ParamsError(
             f"params.yaml: release.passes {passes} is not offered by '{NAME}': use auto, 1, 2 or 3"
@@ -102,20 +107,44 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
         "whitening": options.whitening_share or WHITENING_SHARE[passes] if passes in WHITENING_SHARE else 0.0,
         "gram": options.gram_share or GRAM_SHARE[passes],
         "level": LEVEL_SHARE if facts.number and passes > 1 else 0.0,
+        "quantiles": QUANTILES_SHARE if columns else 0.0,
     }
     return Recipe(
         name,
         feature_map.width,
         feature_map.bias,
         len(facts.labels),
-        passes,
+        passes + bool(columns),
         _shares(wanted, params),
         options.whitening_ridge,
         records_per_unit(params, facts),
         moved_records(params, facts),
         facts.number,
         strategy,
+        columns,
     )
+
+
+def numbers_of(params: Params, facts: Facts) -> tuple[int, ...]:
+    """Encoded columns that go through their quantiles: plain numbers and dates, where that is asked.
+
+    Raises:
+        ParamsError: there are none, a cluster should count them, or they would be of the first night only.
+    """
+    if not params.relevance.quantiles:
+        return ()
+    alone = params.release.engine == "local" and params.release.horizon is None
+    if facts.kind != "tabular" or not alone or params.relevance.weighs:
+        raise ParamsError(
+            "params.yaml: relevance.quantiles is for tables, release.engine local, release.horizon null and "
+            "relevance.mode auto or off: set it to false"
+        )
+    layout = facts.layout or f"nx{facts.shape[0]}"
+    kinds = [run.kind for run in runs_of(layout) for _ in range(run.encoded)]
+    found = tuple(place for place, kind in enumerate(kinds) if kind == "n")
+    if not found:
+        raise ParamsError("params.yaml: relevance.quantiles: no column is a number: set it to false")
+    return found
 
 
 def _shares(wanted: dict[str, float], params: Params) -> dict[str, float]:
@@ -147,10 +176,12 @@ def queries(recipe: Recipe, params: Params) -> list[Query]:
         if recipe.number
         else sensitivity.cross(LIMIT, labels="centred", classes=classes, neighbours=near)
     )
+    columns, first = len(recipe.columns), 1 + bool(recipe.columns)
     asked = (
-        Query("mean", 1, mean, "gaussian", recipe.width),
-        Query("level", 1, sensitivity.mean(HALF, neighbours=near), "gaussian", 1),
-        Query("whitening", 2, gram, "symmetric-gaussian", triangle),
+        Query("quantiles", 1, sensitivity.histograms(columns, neighbours=near), "gaussian", columns * BINS),
+        Query("mean", first, mean, "gaussian", recipe.width),
+        Query("level", first, sensitivity.mean(HALF, neighbours=near), "gaussian", 1),
+        Query("whitening", first + 1, gram, "symmetric-gaussian", triangle),
         Query("gram", recipe.passes, gram, "symmetric-gaussian", triangle),
         Query("cross", recipe.passes, cross, "gaussian", size * classes),
     )
@@ -193,6 +224,7 @@ def geometry(recipe: Recipe, params: Params, divided: Divided, **more: Any) -> P
         "delta": params.release.delta,
         **more,
         **recipe.moved,
+        **({"quantiles": list(recipe.columns)} if recipe.columns else {}),
     }
     proven = guarantee(divided.first, params.release, argument=GEOMETRY_ARGUMENT)
     return Plan(GEOMETRY, GEOMETRY_VERSION, parameters, passes=divided.passes, proven=proven)
@@ -210,6 +242,7 @@ def parameters(recipe: Recipe, params: Params, divided: Divided) -> dict[str, An
         "relevance": params.relevance.mode,
         **recipe.moved,
         **running_totals.parameters(recipe.strategy),
+        **({"quantiles": list(recipe.columns)} if recipe.columns else {}),
     }
 
 
@@ -292,6 +325,7 @@ def finish(recipe: Recipe, records: Records, noisy_sums: NoisySums, passes: int,
     # Centre and whitening matrix follow from the noisy sums of the first passes, which nobody needs besides.
     tensors = {
         **tensors_of(records.steps),
+        **quantiles.tensors_of(records.before),
         "gram": noisy_sums.released["gram"],
         "cross": noisy_sums.released["cross"],
     }
@@ -318,11 +352,17 @@ def prepare(recipe: Recipe, divided: Divided, records: Records, noisy_sums: Nois
         ask_geometry(recipe, n, records, noisy_sums, given.weights)
         return _level(noisy_sums.released, noisy_sums.priced.values(), n)
     told, _ = given.earlier()
+    if recipe.columns:
+        records.before = quantiles.quantiles(told["quantiles"], _places(recipe))
     records.steps.append(centre(told["mean"], n, bias=recipe.bias))
     if "whitening" in recipe.shares:
         scale = next(one.scale for one in divided.first if one.query.purpose == "whitening")
         records.steps.append(whiten(told["whitening"], scale, recipe.ridge))
     return _level(told, divided.first, n)
+
+
+def _places(recipe: Recipe) -> NDArray[np.int64]:
+    return np.array(recipe.columns, np.int64)
 
 
 def _level(released: Mapping[str, NDArray[Any]], priced: Iterable[Priced], n: int) -> int:
@@ -338,6 +378,9 @@ def ask_geometry(
     weights: NDArray[np.float64] | None = None,
 ) -> None:
     """The passes before the last: each adds a step that depends on released sums only."""
+    if recipe.columns:
+        noisy = noisy_sums.add_noise("quantiles", records.count(_places(recipe)))
+        records.before = quantiles.quantiles(noisy, _places(recipe))
     total = np.zeros(recipe.width, np.int64)
     if "mean" in recipe.shares:
         asked: dict[str, Kind] = {"mean": "sum", "level": "level"}

@@ -119,7 +119,8 @@ def resolve(params: Params, facts: Facts) -> tuple[Recipe, Settled | numbers.Opt
         )
     wanted = {
         "mean": options.mean_share,
-        "whitening": options.whitening_share if recipe.passes == 3 else 0.0,
+        "quantiles": coefficients.QUANTILES_SHARE if recipe.columns else 0.0,
+        "whitening": options.whitening_share if "whitening" in recipe.shares else 0.0,
         "gram": options.gram_share,
         "cross": options.cross_share,
         "level": coefficients.LEVEL_SHARE if facts.number else 0.0,
