@@ -34,7 +34,8 @@ PICTURES = HERE.parents[1] / "docs" / "papers"
 # Memory given back to the kernel after every step is fetched anew in the next: a sixth of the time (glibc;
 # others do not look).
 ALLOCATION = {"MALLOC_MMAP_THRESHOLD_": str(10**9), "MALLOC_TRIM_THRESHOLD_": str(4 * 10**9)}
-CODE: dict[str, Any] = {"preset": "authors-code"}
+# The noise of the code, the network of the paper; bench/papers/adlm_program.py has the program itself.
+CODE: dict[str, Any] = {"preset": "authors-code", "label_noise": "coefficients"}
 LIGHT_OPTIONS: dict[str, Any] = {"relevance_records": 500, "pretraining_epochs": 1}
 SPLIT: dict[str, Any] = {"budget": [0.1, 0.6, 0.3]}  # the authors' code for CIFAR-10: .25, 1.5, .75
 CIFAR = {"dataset": "cifar10-jpeg", "records": 8_000, "judged": 2000, "epochs": 3}

@@ -33,7 +33,8 @@ def paper(epsilon: float, options: dict[str, Any], state: Path, key: int = 0) ->
     train = read_mnist("train")
     asked = {"epsilon": epsilon, "options": {"preset": "authors-code", **options}}
     params, facts = settle(asked, len(train[1]))
-    recipe, identity = pcdbn.resolve(params, facts), json.dumps([asked, key], sort_keys=True)
+    recipe = pcdbn.resolve(params, facts)
+    identity = hashlib.sha256(json.dumps([asked, key], sort_keys=True).encode()).hexdigest()
     course = program.Program(
         recipe, facts, dp_sgd.load(as_batches(*train), facts), Keyed(bytes([key] * 32), identity)
     )
@@ -44,9 +45,8 @@ def paper(epsilon: float, options: dict[str, Any], state: Path, key: int = 0) ->
         judge(epoch + 1 - course.pretraining)
         return after
 
-    folder = state / hashlib.sha256(identity.encode()).hexdigest()[:12]
-    folder.mkdir(parents=True, exist_ok=True)
-    walk(course.start(), advance, steps=course.epochs, identity=identity, checkpoint=folder)
+    state.mkdir(parents=True, exist_ok=True)
+    walk(course.start(), advance, steps=course.epochs, identity=identity, checkpoint=state)
 
 
 class Judge:

@@ -18,6 +18,7 @@ TABLE, GREY, COLOUR = (6,), (16, 16, 1), (16, 16, 3)
 CLASSES = ("a", "b", "c")
 NETWORKS = {
     "adlm": (TABLE, GREY, COLOUR),
+    "adlm-program": (GREY,),
     "pretraining": (TABLE, GREY),
     "opacus-cnn": (GREY,),
     "six-convolutions": (COLOUR,),

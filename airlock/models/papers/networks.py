@@ -222,6 +222,13 @@ def belief(layers: Shape, shape: Shape, classes: int) -> nn.Module:
     return Belief(layers, shape, classes)
 
 
+def adlm_program(shape: Shape, classes: int) -> nn.Module:
+    """The network of AdLM's authors' program, for grey images."""
+    from airlock.models.papers.adlm_program import AdlmProgram
+
+    return AdlmProgram(shape, classes)
+
+
 def strides(layers: Shape, shape: Shape, classes: int) -> nn.Module:
     """The network of pCDBN's authors' program, named as `belief` is."""
     from airlock.models.papers.strided import Strided
@@ -231,6 +238,7 @@ def strides(layers: Shape, shape: Shape, classes: int) -> nn.Module:
 
 NETWORKS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "adlm": Adlm,
+    "adlm-program": adlm_program,
     "pretraining": pretraining,
     "opacus-cnn": opacus_cnn,
     "six-convolutions": six_convolutions,

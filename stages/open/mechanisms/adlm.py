@@ -8,7 +8,7 @@ that never stopped.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from airlock.params import TrainParams
 from stages.mechanisms import Trained
 from stages.open.training_state import TrainingState
 
+PROGRAM = "adlm-program"
+
 
 def train(
     params: TrainParams,
@@ -31,49 +33,139 @@ def train(
     *,
     checkpoint: Path | None = None,
 ) -> Trained:
-    """Minimise the perturbed degree-2 loss by Adam."""
-    import torch
+    """Minimise the perturbed degree-2 loss by Adam; a release of the authors' program by the program's own
+    network, loss and steps.
+    """
+    from airlock.models.devices import choose_device
 
-    from airlock.models.papers.networks import build
-
-    details, data = release.details, release.details["data"]
-    network: Any = build("adlm", tuple(data["shape"]), len(data["labels"]), seed=params.seed)
-    network.bias.copy_(torch.from_numpy(bounded(tensors["bias"] / details["fine"], details["clip"])))
-    optimiser = torch.optim.Adam(network.parameters(), lr=params.learning_rate)
+    details, device = release.details, choose_device(params.device, "train.device")
+    course = (Program if details.get("network") == PROGRAM else Paper)(params, details, tensors, device)
     keeper = TrainingState(checkpoint, _identity(params, release))
-    curve = keeper.resume(network, optimiser, params.epochs)
-    network.train()
+    curve = keeper.resume(course.network, course.optimiser, params.epochs)
+    course.network.train()
     for epoch in range(len(curve), params.epochs):
-        curve.append((epoch + 1, _epoch(network, optimiser, tensors, details, params, epoch)))
-        keeper.keep(network, optimiser, curve)
-    state = {PREFIX + name: value.detach().numpy() for name, value in network.state_dict().items()}
+        curve.append((epoch + 1, course.epoch(epoch)))
+        keeper.keep(course.network, course.optimiser, curve)
+    state = {
+        PREFIX + name: value.detach().cpu().numpy() for name, value in course.network.state_dict().items()
+    }
     metrics = {"loss": curve[-1][1], "epochs": params.epochs, "epsilon": _number(release.proven.epsilon)}
-    return Trained(network_model("adlm", data, state), curve, metrics)
+    return Trained(network_model(course.name, details["data"], state), curve, metrics)
 
 
-def _epoch(
-    network: Any,
-    optimiser: Any,
-    tensors: Mapping[str, NDArray[Any]],
-    details: Mapping[str, Any],
-    params: TrainParams,
-    epoch: int,
-) -> float:
-    """Once through the perturbed records, in an order of this epoch's own; the mean loss."""
-    import torch
+class Course:
+    """Epochs over perturbed records, each in an order of its own."""
 
-    order = torch.randperm(
-        len(tensors["inputs"]), generator=torch.Generator().manual_seed(params.seed * 1_000_003 + epoch)
-    )
-    total = 0.0
-    for rows in torch.split(order, params.batch):
-        inputs, table = batch_of(tensors, details, rows.numpy())
-        loss = taylor.polynomial(network(torch.from_numpy(inputs)), torch.from_numpy(table)).mean()
-        optimiser.zero_grad()
-        torch.autograd.backward(loss)
-        optimiser.step()
-        total += float(loss.detach()) * len(rows)
-    return total / len(order)
+    name: str
+
+    def __init__(
+        self,
+        params: TrainParams,
+        details: Mapping[str, Any],
+        tensors: Mapping[str, NDArray[Any]],
+        device: str,
+    ) -> None:
+        from airlock.models.papers.networks import build
+
+        self.params, self.details, self.tensors, self.device = params, details, tensors, device
+        data = details["data"]
+        network = build(self.name, tuple(data["shape"]), len(data["labels"]), seed=params.seed)
+        self.network: Any = network.to(device)
+        self.optimiser = self.make_optimiser()
+
+    def make_optimiser(self) -> Any:
+        """Of all parameters."""
+        raise NotImplementedError
+
+    def steps(self, epoch: int) -> Iterator[Any]:
+        """Rows of each step of an epoch."""
+        raise NotImplementedError
+
+    def loss(self, inputs: Any, table: Any) -> Any:
+        """The sum that a step minimises."""
+        raise NotImplementedError
+
+    def epoch(self, epoch: int) -> float:
+        """Once through the perturbed records; the mean loss."""
+        import torch
+
+        total, count = 0.0, 0
+        for rows in self.steps(epoch):
+            arrays = batch_of(self.tensors, self.details, rows.numpy())
+            inputs, table = (torch.from_numpy(one).to(self.device) for one in arrays)
+            loss = self.loss(inputs, table)
+            self.optimiser.zero_grad()
+            torch.autograd.backward(loss)
+            self.optimiser.step()
+            total, count = total + self.counted(float(loss.detach()), len(rows)), count + len(rows)
+        return total / max(count, 1)
+
+    def counted(self, loss: float, rows: int) -> float:
+        """A step's loss, added up over its records."""
+        raise NotImplementedError
+
+    def order(self, count: int, epoch: int) -> Any:
+        """Of this epoch."""
+        import torch
+
+        seed = self.params.seed * 1_000_003 + epoch
+        return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+
+
+class Paper(Course):
+    """The paper's network; steps of `train.batch` records, whatever batch their noise is of."""
+
+    name = "adlm"
+
+    def make_optimiser(self) -> Any:
+        import torch
+
+        bias = bounded(self.tensors["bias"] / self.details["fine"], self.details["clip"])
+        self.network.bias.copy_(torch.from_numpy(bias))
+        return torch.optim.Adam(self.network.parameters(), lr=self.params.learning_rate)
+
+    def steps(self, epoch: int) -> Iterator[Any]:
+        import torch
+
+        yield from torch.split(self.order(len(self.tensors["inputs"]), epoch), self.params.batch)
+
+    def loss(self, inputs: Any, table: Any) -> Any:
+        return taylor.polynomial(self.network(inputs), table).mean()
+
+    def counted(self, loss: float, rows: int) -> float:
+        return loss * rows
+
+
+class Program(Course):
+    """The authors' program: a step is one batch, whose records share one noise vector (or `train.batch` of its
+    records, where that is fewer), and batch normalisation takes the common part out again. What does not fill
+    a batch is dropped, as there.
+    """
+
+    name = PROGRAM
+
+    def make_optimiser(self) -> Any:
+        import torch
+
+        from airlock.models.papers.epsilon_hat import EpsilonHatAdam
+
+        noise = self.tensors["label_noise"] / self.details["fine"]
+        self.label_noise = torch.from_numpy(noise.astype(np.float32)).to(self.device)
+        return EpsilonHatAdam(self.network.parameters(), rate=self.params.learning_rate)
+
+    def steps(self, epoch: int) -> Iterator[Any]:
+        size = self.details["batch"]
+        whole, read = len(self.tensors["inputs"]) // size, min(size, self.params.batch)
+        for batch in self.order(whole, epoch).tolist():
+            yield batch * size + self.order(size, epoch * whole + batch)[:read]
+
+    def loss(self, inputs: Any, table: Any) -> Any:
+        from airlock.models.papers import adlm_program
+
+        return adlm_program.loss(self.network, inputs, table, self.label_noise)
+
+    def counted(self, loss: float, rows: int) -> float:
+        return loss
 
 
 def _identity(params: TrainParams, release: Manifest) -> str:

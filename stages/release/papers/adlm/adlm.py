@@ -8,7 +8,8 @@ options, and the presets are
     paper-literal   Delta_h0 = 2 d |h0| as in Lemma 3, noise for every record, relevance through a network trained on
                     the raw records
     authors-code    Delta_h0 of one pooled map, one noise vector for a whole batch, relevance clamped and to the
-                    fourth power
+                    fourth power; for grey images the program's own network, and its label noise: one matrix
+                    beside labels as they are
     sound           the same algorithm with the sensitivities that Theorems A1 and A2 prove, relevance through a
                     public network
 
@@ -56,6 +57,8 @@ class Options(Section):
         allocation: beta from |R| (Eq. 16), or from the fourth power of the rescaled mean, clamped (the
             authors' code; no proof).
         coefficients: noise on all three orders (line 18), or only on the one that depends on the record.
+        label_noise: on the coefficients of records or batches, or (the program for MNIST, no proof) one matrix
+            for the whole training, beside labels as they are; it comes with the program's network.
         scaling: x in [0, 1], or divided by sqrt d as Sec. II has it.
         budget: shares of epsilon for relevance, inputs and labels.
         batch: |L|. clip: of the perturbed inputs, by the trainer.
@@ -67,6 +70,7 @@ class Options(Section):
     network: Literal["public", "released", "raw"] | None = None
     allocation: Literal["absolute", "clamped"] | None = None
     coefficients: Literal["all", "labels"] | None = None
+    label_noise: Literal["coefficients", "matrix"] | None = None
     scaling: Literal["unit", "norm"] = "unit"
     budget: tuple[float, float, float] = (0.25, 0.25, 0.5)
     batch: int | None = Field(None, ge=1)
@@ -151,6 +155,11 @@ class Recipe:
         return self.features / self.counted / self.relevance_scale if self.adaptive else 0.0
 
     @property
+    def program(self) -> bool:
+        """Whether labels, noise on them and network are those of the authors' program."""
+        return self.options.label_noise == "matrix"
+
+    @property
     def arithmetic(self) -> Literal["exact", "idealised"]:
         """A network that is trained by DP-SGD and released is floating point; all else is integers."""
         return "idealised" if self.adaptive and self.options.network == "released" else "exact"
@@ -164,7 +173,11 @@ class Recipe:
     def flaw(self) -> str:
         """Why nothing finite is proven; empty where something is."""
         if self.options.noise == "batch":
-            return "one noise vector is shared by a batch, so differences of its records are released exactly"
+            labels = "; labels are released as they are" if self.program else ""
+            return (
+                "one noise vector is shared by a batch, so differences of its records are released exactly"
+                + labels
+            )
         return self.relevance_flaw
 
     @property
@@ -188,6 +201,7 @@ def resolve(params: Params, facts: Facts, *, adaptive: bool = True) -> Recipe:
     options = given.model_copy(
         update={name: value for name, value in preset.items() if getattr(given, name) is None}
     )
+    options = options.model_copy(update={"label_noise": _label_noise(options, facts)})
     if min(options.budget) <= 0 or abs(sum(options.budget) - 1) > 1e-9:
         raise ParamsError("params.yaml: release.options.budget: three positive shares that sum to 1")
     size, moved = prod(facts.shape), 2 if params.release.neighbours == "replace-one" else 1
@@ -224,6 +238,24 @@ def resolve(params: Params, facts: Facts, *, adaptive: bool = True) -> Recipe:
         moved_labels=moved,
         adaptive=adaptive,
     )
+
+
+def _label_noise(options: Options, facts: Facts) -> str:
+    """Where label noise goes; the program is for grey images, with one noise vector a batch.
+
+    Raises:
+        ParamsError: a matrix is asked for where there is no such program.
+    """
+    grey = facts.kind == "image" and facts.shape[2] == 1
+    if options.label_noise == "matrix" and not (grey and options.noise == "batch"):
+        raise ParamsError(
+            "params.yaml: release.options.label_noise 'matrix' is of the authors' program for grey images "
+            "with noise 'batch': use coefficients"
+        )
+    if options.label_noise is not None:
+        return options.label_noise
+    program = options.preset == "authors-code" and options.noise == "batch" and grey
+    return "matrix" if program else "coefficients"
 
 
 def _divided(
@@ -341,7 +373,8 @@ def priced(name: str, recipe: Recipe, params: Params, facts: Facts) -> Plan:
         {
             "epsilon": params.release.epsilon,
             "delta": params.release.delta,
-            **recipe.options.model_dump(mode="json"),
+            # Ids from before there was a choice stay what they were.
+            **recipe.options.model_dump(mode="json", exclude=set() if recipe.program else {"label_noise"}),
             **({"relevance": "auto"} if apart else {}),
         },
         passes=1 + (relevance_passes(recipe) if recipe.adaptive and not apart else 0),

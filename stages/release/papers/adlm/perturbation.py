@@ -30,6 +30,8 @@ Floats = NDArray[np.float64]
 FINE_GRID = 2**16
 GRIDS = {"image": 255, "tabular": FINE_GRID}
 SMALLEST_SHARE = 1e-4
+PROGRAM = "adlm-program"
+"""The network of the authors' program (airlock/models/papers/adlm_program.py)."""
 
 
 def perturb(
@@ -62,12 +64,7 @@ def perturb(
         shares = allocate(tensors["relevance"].astype(np.float64))
     scales = recipe.input_scale / shares
     tensors["scales"] = scales
-    tensors["bias"] = keyed.add_laplace(
-        np.zeros(geometry(facts.shape)[1], np.int64),
-        recipe.input_scale * FINE_GRID,
-        release_pass=0,
-        purpose="bias",
-    )
+    tensors |= _fixed(recipe, facts, keyed)
     parts = [
         _perturb_chunk(recipe, facts, keyed, chunk, scales * grid / recipe.span)
         for chunk in _chunks(reader, facts)
@@ -80,7 +77,20 @@ def perturb(
         "clip": recipe.options.clip,
         "n": facts.n,
         "epsilons": epsilons(recipe),
+        **({"network": PROGRAM, "batch": recipe.batch} if recipe.program else {}),
     }
+
+
+def _fixed(recipe: Recipe, facts: Facts, keyed: KeyedNoise) -> dict[str, Integers]:
+    """Noise for the whole training: on the bias of the first layer (line 14), or, in the authors' program, on
+    the output weights.
+    """
+    _, maps, _, _, hidden = geometry(facts.shape)
+    size: tuple[int, ...] = (hidden, len(facts.labels)) if recipe.program else (maps,)
+    purpose = "label_noise" if recipe.program else "bias"
+    scale = recipe.label_scale if recipe.program else recipe.input_scale
+    zeros = np.zeros(size, np.int64)
+    return {purpose: keyed.add_laplace(zeros, scale * FINE_GRID, release_pass=0, purpose=purpose)}
 
 
 def average(
@@ -101,12 +111,11 @@ def average(
 
 
 def epsilons(recipe: Recipe) -> dict[str, float]:
-    """The pure epsilon of each part, for the manifest; no part of it depends on a record."""
-    return {
-        "inputs": recipe.input_epsilon,
-        "labels": recipe.label_epsilon,
-        "relevance": recipe.relevance_epsilon,
-    }
+    """The pure epsilon of each part, for the manifest; no part of it depends on a record. Labels that are
+    released as they are have none.
+    """
+    labels = {} if recipe.program else {"labels": recipe.label_epsilon}
+    return {"inputs": recipe.input_epsilon, **labels, "relevance": recipe.relevance_epsilon}
 
 
 def allocate(relevance: Floats) -> Floats:
@@ -153,6 +162,8 @@ def _perturb_chunk(
     if recipe.options.noise == "batch":
         rows = np.arange(first, first + len(inputs)) // recipe.batch
         inputs = inputs + _shared(keyed, rows, scales, "inputs")
+        if recipe.program:
+            return narrow(inputs), narrow(table)
         flat = flat + _shared(keyed, rows, np.full(flat.shape[1], label_scale), "coefficients")
     else:
         inputs = keyed.add_laplace(inputs, scales, release_pass=2, purpose=f"inputs {first}")

@@ -1,0 +1,118 @@
+"""AdLM and ILM by their authors' program, in the shape of the design: noise drawn once, in the release, and trained
+from it alone.
+
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.adlm_program --mechanism ilm --epsilon 0.5
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.adlm_program --epsilon 0.5 --read 120
+
+MNIST, 60,000 records: 33 fixed batches of 1,800, each with one noise vector. The same command again goes on where
+it stopped; rows go to bench/results/adlm-program.json after each of POINTS, with accuracy by the running statistics
+of training (what a model predicts with) and by those of the whole test set (what the program does).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench.papers import adlm
+from bench.papers.pcdbn import same
+from stages.mechanisms import mechanism
+
+ROWS = Path(__file__).parents[1] / "results" / "adlm-program.json"
+POINTS = (1, 5, 10, 25, 50, 100, 150, 200, 250, 300, 350, 400, 450, 500)
+"""Epochs of 33 steps after which accuracy is told; the paper has 500."""
+BATCH, RATE, RELEVANCE_RECORDS = 1800, 3e-4, 2000
+
+
+def run(name: str, epsilon: float, epochs: int, read: int, state: Path) -> None:
+    """Release once, train from point to point, judge at each."""
+    options: dict[str, Any] = {"preset": "authors-code"}
+    if name == "adlm":
+        options |= {"relevance_records": RELEVANCE_RECORDS, "pretraining_epochs": 1}
+    train = {"epochs": epochs, "learning_rate": RATE, "batch": read, "seed": 0}
+    asked = {"dataset": "mnist", "records": 60_000, "mechanism": name, "epsilon": epsilon, "options": options}
+    asked |= {"copies": 1, "train": train}
+    facts, batches = adlm._records(asked)
+    params = adlm._params(asked)
+    # All that it asks in one stage; the relevance stage would release the same sum under an id of its own.
+    params = params.model_copy(update={"relevance": params.relevance.model_copy(update={"mode": "off"})})
+    module = mechanism(name)
+    plan = module.plan(params, facts)
+    identity = json.dumps([name, epsilon, options], sort_keys=True)
+    tensors, details = module.make(params, facts, batches, key=adlm.KEY, release_id=identity)
+    data = {"kind": "image", "shape": list(facts.shape), "labels": list(facts.labels), "n": facts.n}
+    release = adlm._manifest(name, plan, {**details, "data": data})
+    row = adlm.row_of(asked, params, plan)
+    if read < BATCH:
+        row["reading"] += f", {read:,} of each {BATCH:,}"
+    row |= {"records": facts.n, "learning_rate": RATE}
+    test = adlm.read_mnist("t10k")
+    known = next((one for one in _rows() if same(one, row)), {})
+    curves = known.get("curves", {"stored": {}, "batch": {}})
+    for point in [*(point for point in POINTS if point < epochs), epochs]:
+        if str(point) in curves["stored"]:
+            continue
+        asked_for = params.train.model_copy(update={"epochs": point})
+        trained: Any = mechanism(name, "open").train(asked_for, release, tensors, checkpoint=state)
+        for how, curve in curves.items():
+            curve[str(point)] = accuracy(trained.model.module(), *test, stored=how == "stored")
+        _keep({**row, "epochs": point, "accuracy": curves["stored"][str(point)], "curves": curves})
+
+
+def accuracy(network: Any, images: Any, labels: Any, *, stored: bool) -> float:
+    """On the test set, by the one kind of statistics or the other."""
+    import torch
+
+    with torch.no_grad():
+        if not stored:
+            _take_statistics(network, images)
+        parts = torch.split(torch.from_numpy(images.copy()), 500)
+        scores = torch.cat([network.eval()(few.float() / 255) for few in parts])
+    return float((scores.argmax(1).numpy() == labels).mean())
+
+
+def _take_statistics(network: Any, images: Any) -> None:
+    """Mean and variance of all these records before normalising."""
+    import torch
+
+    seen: list[Any] = []
+    hook = network.norm.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    for few in torch.split(torch.from_numpy(images.copy()), 500):
+        network.eval()(few.float() / 255)
+    hook.remove()
+    every = torch.cat(seen)
+    network.norm.running_mean.copy_(every.mean(0))
+    network.norm.running_var.copy_(every.var(0, unbiased=False))
+
+
+def _rows() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(ROWS.read_text())["runs"] if ROWS.exists() else []
+    return found
+
+
+def _keep(row: dict[str, Any]) -> None:
+    kept = [one for one in _rows() if not same(one, row)] + [row]
+    ROWS.write_text(json.dumps({"runs": kept}, indent=1, sort_keys=True) + "\n")
+    print(row["mechanism"], row["epsilon"], row["epochs"], row["curves"], flush=True)
+
+
+def main() -> None:
+    """One cell."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mechanism", choices=("adlm", "ilm"), default="adlm")
+    parser.add_argument("--epsilon", type=float, default=0.5)
+    parser.add_argument("--epochs", type=int, default=500)
+    parser.add_argument("--read", type=int, default=BATCH, help="records of each batch; all in the program")
+    parser.add_argument("--state", type=Path, default=Path(tempfile.gettempdir()) / "airlock-adlm")
+    asked = parser.parse_args()
+    asked.state.mkdir(parents=True, exist_ok=True)
+    run(asked.mechanism, asked.epsilon, asked.epochs, asked.read, asked.state)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""AdLM's authors' program in the shape of the design: noise drawn once in the release, training from it alone;
+network, loss and step against a slow oracle.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from airlock.errors import ParamsError
+from airlock.inside import manifest
+from airlock.models.papers.adlm_program import AdlmProgram
+from airlock.params import TrainParams
+from stages.open.mechanisms import adlm as opened
+from stages.release.papers.adlm import adlm
+from tests.support import strided_oracle as oracle
+from tests.support.comparison import KEY, MNIST, batches, facts, params
+from tests.support.sealed_records import pictures
+
+SIDE, BATCH = 16, 12
+X, Y = pictures(30, 3, side=SIDE)
+ABOUT = facts((SIDE, SIDE, 1), 30, 3)
+ILM: dict[str, Any] = {"preset": "authors-code", "batch": BATCH}
+
+
+def released(folder: Path, x: Any = X, y: Any = Y, **asked: Any) -> tuple[manifest.Manifest, dict[str, Any]]:
+    from stages.release.papers.adlm import ilm
+
+    about, given = facts((SIDE, SIDE, 1), len(y), 3), params("ilm", **{**ILM, **asked})
+    tensors, details = ilm.make(given, about, batches(x, y), key=KEY, release_id="a")
+    data = {"kind": "image", "shape": [SIDE, SIDE, 1], "labels": ["0", "1", "2"], "n": len(y)}
+    plan = ilm.plan(given, about)
+    manifest.write(folder, plan=plan, facts=about, release_id="a", details={"data": data, **details})
+    return manifest.load(folder), tensors
+
+
+def slow_convolution(visible: Any, layer: Any) -> Any:
+    """The size is kept; (n, channels, side, side)."""
+    weight, bias = (one.detach().double().numpy() for one in (layer.weight, layer.bias))
+    side, made = visible.shape[2], np.zeros((len(visible), len(weight), *visible.shape[2:]))
+    for i, j in itertools.product(range(side), repeat=2):
+        for r, s in itertools.product(range(5), repeat=2):
+            if 0 <= i + r - 2 < side and 0 <= j + s - 2 < side:
+                made[:, :, i, j] += visible[:, :, i + r - 2, j + s - 2] @ weight[:, :, r, s].T
+    return made + bias[None, :, None, None]
+
+
+def slow_below(network: AdlmProgram, records: Any) -> Any:
+    """Rectified first, then pooled, as the program has it; maps last."""
+    hidden = records.transpose(0, 3, 1, 2)
+    for layer in network.convolutions:
+        rectified = np.maximum(slow_convolution(hidden, layer), 0)
+        half = rectified.shape[2] // 2
+        hidden = rectified.reshape(*rectified.shape[:2], half, 2, half, 2).max((3, 5))
+    return hidden.transpose(0, 2, 3, 1).reshape(len(records), -1)
+
+
+def slow_scores(below: Any, parts: dict[str, Any], *, batch: bool = True) -> Any:
+    affine = below @ parts["last.weight"].T + parts["last.bias"]
+    mean = affine.mean(0) if batch else parts["norm.running_mean"]
+    variance = affine.var(0) if batch else parts["norm.running_var"]
+    normal = (affine - mean) / np.sqrt(variance + 1e-3) * parts["norm.weight"] + parts["norm.bias"]
+    units = np.clip(np.maximum(normal, 0), -1, 1)
+    return units @ parts["outputs.weight"].T + parts["outputs.bias"]
+
+
+def parts_of(network: Any) -> dict[str, Any]:
+    return {name: value.double().numpy().copy() for name, value in network.state_dict().items()}
+
+
+def test_scores_are_what_the_slow_oracle_says() -> None:
+    network = AdlmProgram((SIDE, SIDE, 1), 3).double()
+    records = np.random.default_rng(0).normal(size=(5, SIDE, SIDE, 1))
+    below = slow_below(network, records)
+    for batch in (False, True):
+        wanted = slow_scores(below, parts_of(network), batch=batch)
+        found = network.train(batch)(torch.from_numpy(records)).detach().numpy()
+        assert found == pytest.approx(wanted)
+    alone = network.eval()(torch.from_numpy(records[:1])).detach().numpy()
+    assert alone == pytest.approx(network(torch.from_numpy(records)).detach().numpy()[:1])
+
+
+def test_first_weights_are_the_programs() -> None:
+    network = AdlmProgram((28, 28, 1), 10)
+    assert network.last.weight.shape == (25, 7 * 7 * 64)
+    assert float(network.last.weight.detach().abs().max()) <= 0.2
+    assert float(network.last.weight.detach().std()) == pytest.approx(0.1 * 0.8796, rel=0.02)
+    assert network.outputs.bias.detach().numpy() == pytest.approx(np.full(10, 0.1))
+
+
+def test_a_step_is_what_the_slow_oracle_says(tmp_path: Path) -> None:
+    release, tensors = released(tmp_path, epsilon=50.0)
+    course = opened.Program(TrainParams(batch=BATCH, learning_rate=3e-4), release.details, tensors, "cpu")
+    before, rows = parts_of(course.network), next(course.steps(0)).numpy()
+    noise = tensors["label_noise"] / 2**16
+    below = slow_below(
+        course.network, np.clip(tensors["inputs"][rows] / 255, -10, 10).reshape(-1, SIDE, SIDE, 1)
+    )
+
+    def loss(parts: dict[str, Any]) -> float:
+        term = float((noise * parts["outputs.weight"].T).sum())
+        return oracle.taylor_loss(slow_scores(below, parts), Y[rows]) - len(rows) * 3 * term
+
+    course.steps = lambda epoch: iter([torch.from_numpy(rows)])  # type: ignore[method-assign]
+    assert course.epoch(0) == pytest.approx(loss(before) / len(rows), rel=1e-4)
+    after = parts_of(course.network)
+    for name in ("last.weight", "norm.weight", "norm.bias", "outputs.weight", "outputs.bias"):
+        few = np.random.default_rng(1).permutation(before[name].size)[:20]
+
+        def at(one: Any, name: str = name) -> float:
+            return loss({**before, name: one})
+
+        slope = oracle.gradient(partial(at), before[name], few)
+        wanted, sure = (
+            oracle.adam(before[name], [slope], rate=3e-4).ravel()[few],
+            np.abs(slope.ravel()[few]) > 1e-3,
+        )
+        assert sure.any(), name
+        assert after[name].ravel()[few][sure] == pytest.approx(wanted[sure], abs=3e-6), name
+    # The convolutions are trained too.
+    assert not np.array_equal(after["convolutions.0.weight"], before["convolutions.0.weight"])
+
+
+def test_a_step_is_one_batch_with_one_noise_vector_and_what_is_left_is_dropped(tmp_path: Path) -> None:
+    release, tensors = released(tmp_path, epsilon=0.5)
+    drawn = tensors["inputs"] - X.reshape(30, -1).astype(np.int64)
+    whole = opened.Program(TrainParams(batch=BATCH), release.details, tensors, "cpu")
+    steps = [rows.tolist() for rows in whole.steps(3)]
+    assert sorted(itertools.chain(*steps)) == list(range(24))
+    for rows in steps:
+        assert len(np.unique(drawn[rows], axis=0)) == 1
+    part = opened.Program(TrainParams(batch=5), release.details, tensors, "cpu")
+    assert [len(rows) for rows in part.steps(0)] == [5, 5]
+    assert all(len(np.unique(drawn[rows.tolist()], axis=0)) == 1 for rows in part.steps(0))
+    # Other epochs, other records of a batch.
+    assert [rows.tolist() for rows in part.steps(0)] != [rows.tolist() for rows in part.steps(1)]
+
+
+def test_label_noise_is_one_matrix_of_the_programs_scale_and_labels_are_raw(tmp_path: Path) -> None:
+    release, tensors = released(tmp_path, epsilon=0.6)
+    assert tensors["label_noise"].shape == (25, 3)
+    # Delta_3 / (e3 |L|), e3 two thirds of epsilon without relevance.
+    scale = 3 * (25 + 25**2 / 4) / (0.4 * BATCH)
+    assert np.abs(tensors["label_noise"] / 2**16).mean() == pytest.approx(scale, rel=0.35)
+    middle = tensors["coefficients"][:, 1] / release.details["fine"]
+    assert np.array_equal(middle, 0.5 - np.eye(3)[Y])
+    assert math.isinf(release.proven.epsilon)
+    assert "labels are released as they are" in release.proven.reason
+    assert "labels" not in release.details["epsilons"]
+
+
+def test_it_learns_predicts_each_record_alone_and_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    x, y = pictures(120, 3, side=SIDE)
+    release, tensors = released(tmp_path / "release", x, y, epsilon=1e6, batch=40)
+    asked = TrainParams(batch=40, learning_rate=3e-3, epochs=10)
+    whole: Any = opened.train(asked, release, tensors)
+    fresh, labels = pictures(60, 3, side=SIDE, seed=1)
+    assert (whole.model.predict(fresh) == labels).mean() > 0.9
+    assert np.array_equal(whole.model.predict(fresh), whole.model.predict_alone(fresh))
+    opened.train(asked.model_copy(update={"epochs": 5}), release, tensors, checkpoint=tmp_path / "kept")
+    resumed: Any = opened.train(asked, release, tensors, checkpoint=tmp_path / "kept")
+    assert all(np.array_equal(whole.model.state[key], resumed.model.state[key]) for key in whole.model.state)
+
+
+@pytest.mark.parametrize("preset", ["authors-code", "sound"])
+def test_the_device_is_the_one_that_was_asked_for(
+    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Absent ones are refused, and all tensors follow: another name of the processor ends in the same bytes."""
+    release, tensors = released(tmp_path, preset=preset)
+    asked, went = TrainParams(epochs=1), list[str]()
+    with pytest.raises(ParamsError, match=r"train\.device 'nowhere' is not on this machine"):
+        opened.train(asked.model_copy(update={"device": "nowhere"}), release, tensors)
+    wanted: Any = opened.train(asked.model_copy(update={"device": "cpu"}), release, tensors)
+
+    def chosen(device: str, name: str) -> str:
+        went.append(device)
+        return "cpu:0"
+
+    monkeypatch.setattr("airlock.models.devices.choose_device", chosen)
+    found: Any = opened.train(asked.model_copy(update={"device": "other"}), release, tensors)
+    assert went == ["other"]
+    assert all(np.array_equal(wanted.model.state[key], found.model.state[key]) for key in wanted.model.state)
+
+
+def test_a_matrix_is_for_grey_images_and_shared_noise_and_other_ids_stay() -> None:
+    cases: list[tuple[Any, dict[str, Any]]] = [(facts((12,), 40), {}), (MNIST, {"noise": "record"})]
+    for about, options in cases:
+        with pytest.raises(ParamsError, match="use coefficients"):
+            adlm.plan(params("adlm", preset="authors-code", label_noise="matrix", **options), about)
+    before = adlm.plan(params("adlm", preset="authors-code", label_noise="coefficients"), MNIST)
+    assert "label_noise" not in before.parameters
+    assert manifest.release_id(before, MNIST) == OLD_ID
+    assert manifest.release_id(adlm.plan(params("adlm", preset="authors-code"), MNIST), MNIST) != OLD_ID
+
+
+OLD_ID = "e6fffe9df8f1bae9790e551a53dccad9675d01294e08e5c3cb01115d2421288c"
+"""Of `authors-code` before it had the program's network and label noise."""
