@@ -127,5 +127,7 @@ def _numbers(document: Any) -> Any:
     elif isinstance(document, list):
         for one in document:
             yield from _numbers(one)
+    elif document is None:
+        yield 0.0  # a figure that noise left undefined: it keeps its place
     elif isinstance(document, (int, float)):
         yield float(document) if math.isfinite(document) else 0.0
