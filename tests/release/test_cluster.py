@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -316,14 +317,22 @@ except Exception as error:
 """
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user of the machine can enter: pytest's own are closed to others."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.skipif(bool(second_account.MISSING), reason=second_account.MISSING)
 def test_another_user_of_the_machine_cannot_run_a_function(
-    sealed: Workspace, cluster: DaskCluster, tmp_path: Path
+    sealed: Workspace, cluster: DaskCluster, open_folder: Path
 ) -> None:
     cluster.grow(1)
     wait_for(lambda: joined(cluster) >= 1, "a worker joins")
-    own = make_certificates(tmp_path)
-    for path in (own.authority, own.certificate, own.key, tmp_path, *list(tmp_path.parents)[:2]):
+    own = make_certificates(open_folder)
+    for path in (own.authority, own.certificate, own.key):
         path.chmod(path.stat().st_mode | 0o055)
     read = second_account.run([sys.executable, "-c", f"print(len(open({str(own.key)!r}).read()))"])
     assert int(read) > 100, "the stranger's own certificates are there for the stranger"
