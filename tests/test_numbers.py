@@ -395,6 +395,11 @@ def test_figures_of_a_private_evaluation_are_near_the_exact_ones(model: Model) -
     assert found["r2_low"] < wanted["r2"] < found["r2_high"]
     assert found["rmse"] == pytest.approx(wanted["rmse"], rel=0.05)
     assert numbers.of_noisy_sums({**said, "noise_of_errors": 1e9})["r2"] is None
+    drowned = numbers.of_noisy_sums({**said, "errors": [-1.0, -1.0, *said["errors"][2:]]})
+    least = 2 * said["noise_of_errors"] / (said["unit"] * said["records"])
+    width = said["high"] - said["low"]
+    assert drowned["rmse"] == pytest.approx(np.sqrt(least) * width), "no error below its noise is told"
+    assert drowned["mae"] == pytest.approx(least * width)
 
 
 @pytest.mark.parametrize("what", ["release", "evaluation"])

@@ -70,7 +70,8 @@ def of_noisy_sums(figures: Mapping[str, Any]) -> dict[str, float | None]:
     evaluation (stages/release/judged_numbers.py).
 
     The interval takes two deviations of the noise off and on, where that hurts and helps most; that the holdout
-    is a sample is not in it. There is no R^2 where the noise covers the spread of the labels.
+    is a sample is not in it. There is no R^2 where the noise covers the spread of the labels. An error that the
+    noise covers is told as two deviations of the noise: no smaller one can be known.
 
     Raises:
         ValueError, KeyError, TypeError: these are no such sums.
@@ -86,6 +87,6 @@ def of_noisy_sums(figures: Mapping[str, Any]) -> dict[str, float | None]:
         "r2": 1 - squared / spread if told else None,
         "r2_low": 1 - (squared + noise) / (spread - slack) if told else None,
         "r2_high": 1 - max(squared - noise, 0.0) / (spread + slack) if told else None,
-        "rmse": math.sqrt(squared) * width,
-        "mae": absolute * width,
+        "rmse": math.sqrt(min(max(squared, noise), 1.0)) * width,
+        "mae": min(max(absolute, noise), 1.0) * width,
     }
