@@ -201,8 +201,8 @@ def test_a_sensitivity_that_is_too_small_by_two_is_found(monkeypatch: pytest.Mon
 def test_a_feature_row_that_looks_at_its_neighbour_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = passes.chunk_of
 
-    def peeking(batch: Any, feature_map: FeatureMap, shape: tuple[int, ...]) -> Chunk:
-        chunk = right(batch, feature_map, shape)
+    def peeking(batch: Any, feature_map: FeatureMap, shape: tuple[int, ...], *others: Any) -> Chunk:
+        chunk = right(batch, feature_map, shape, *others)
         # Every valid record has the row of the one before it.
         return Chunk(np.roll(chunk.rows, 1, axis=0) * (chunk.valid[:, None] > 0), chunk.labels, chunk.valid)
 
@@ -211,7 +211,7 @@ def test_a_feature_row_that_looks_at_its_neighbour_is_found(monkeypatch: pytest.
 
 
 def test_a_forgotten_null_mask_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unmasked(batch: Any, feature_map: FeatureMap, shape: tuple[int, ...]) -> Chunk:
+    def unmasked(batch: Any, feature_map: FeatureMap, shape: tuple[int, ...], *others: Any) -> Chunk:
         encoded = unpack(batch, shape)
         valid = np.ones_like(encoded.valid)
         return Chunk(feature_map(encoded.x, valid), np.maximum(encoded.y, 0), valid)
