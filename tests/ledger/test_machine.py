@@ -369,7 +369,7 @@ def _reserve_late(order: Order, *, project: Project, ledger: Ledger, staging: Pa
     """What was read is published before it is paid for: its bytes are out when the process dies."""
     house = House(project.folder.parents[1])
     house.publish(staging / order.out, order.release_id)
-    orders._reserve(order.plan, order.release_id, FACTS, ledger)
+    orders._reserve(order, FACTS, ledger)
     _SETTLE(order, project=project, ledger=ledger, staging=staging)
 
 
