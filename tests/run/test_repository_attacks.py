@@ -336,7 +336,10 @@ def test_folder_of_a_queued_experiment_is_followed(tmp_path: Path) -> None:
         def __init__(self, folder: Path) -> None:
             self.root_dir, self.dvc_dir = str(folder), ".dvc"
 
-    with Repo.init(str(tmp_path / "work"), no_scm=True) as repo:
+    (tmp_path / "work").mkdir()
+    # In a process of its own: DVC's logger keeps the standard output of whichever test loaded it first.
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q", "--no-scm"], cwd=tmp_path / "work", check=True)
+    with Repo(str(tmp_path / "work")) as repo:
         (tmp_path / "experiment/.dvc").mkdir(parents=True)
         Written(tmp_path / "experiment")._update_config(repo.config.read("local"))
         Written(tmp_path / "experiment")._update_config({"cache": {"dir": repo.cache.local_cache_dir}})
