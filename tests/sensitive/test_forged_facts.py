@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from airlock.inside.sealed import FILES, SealedReader, seal_contexts
 from airlock.owner.keys import Keyring
 from airlock.privacy.plan import Facts
 from airlock.run import orders
-from tests.support.clinic import SCHEMA, Clinic, make_clinic, records
+from tests.support.clinic import SCHEMA, Clinic, records
 
 USERS = SCHEMA + "user: {column: patient, per_user: 3}\n"
 FORGED: dict[str, Any] = {
@@ -38,15 +37,11 @@ FORGED: dict[str, Any] = {
 
 
 @pytest.fixture
-def clinic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clinic:
-    monkeypatch.setenv("AIRLOCK_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("AIRLOCK_LEDGER_URL", raising=False)
-    made = make_clinic(tmp_path)
-    made.write_schema(USERS)
+def clinic(clinic: Clinic) -> Clinic:
     table = records(40)
-    made.add(made.file(table.append_column("patient", [[str(row // 2) for row in range(40)]])))
-    made.ingest(made.params())
-    return made
+    clinic.add(clinic.file(table.append_column("patient", [[str(row // 2) for row in range(40)]])))
+    clinic.ingest(clinic.params())
+    return clinic
 
 
 def checked(clinic: Clinic) -> None:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,19 +21,10 @@ from stages.mechanisms import MECHANISMS, mechanism
 from stages.release import evaluate_private, relevance
 from stages.release.mechanisms import coefficients
 from stages.release.units import records_per_unit
-from tests.support.clinic import SCHEMA, Clinic, make_clinic
+from tests.support.clinic import SCHEMA, Clinic
 from tests.support.sealed_records import facts, table
 
 USERS = SCHEMA.replace("missing: impute", "missing: drop") + "user: {column: patient, per_user: 1}\n"
-
-
-@pytest.fixture
-def clinic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clinic:
-    monkeypatch.setenv("AIRLOCK_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("AIRLOCK_LEDGER_URL", raising=False)
-    made = make_clinic(tmp_path)
-    made.write_schema(USERS)
-    return made
 
 
 Record = tuple[float | None, str, str, str]

@@ -5,7 +5,6 @@ priced at, and near it.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from airlock.privacy import accounting, events
 from airlock.privacy.plan import Facts
 from airlock.records import handles
 from stages.mechanisms import Whole, mechanism
-from tests.support.clinic import SCHEMA, Clinic, make_clinic
+from tests.support.clinic import SCHEMA, Clinic
 
 PER_USER = 2
 USERS = SCHEMA.replace("missing: impute", "missing: drop") + (
@@ -34,15 +33,6 @@ FILES_OF_A_USER: dict[str, list[list[Row]]] = {
     "zero-out": [WHOLE, [(None, "south", "ill", "A")] * 3],
     "replace-one": [WHOLE, [(0.0, "north", "healthy", "D")] * 3],
 }
-
-
-@pytest.fixture
-def clinic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clinic:
-    monkeypatch.setenv("AIRLOCK_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("AIRLOCK_LEDGER_URL", raising=False)
-    made = make_clinic(tmp_path)
-    made.write_schema(USERS)
-    return made
 
 
 def asked(clinic: Clinic, name: str, near: str) -> Params:
