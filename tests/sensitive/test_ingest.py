@@ -5,7 +5,6 @@ values.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,17 +18,10 @@ from airlock.records import handles
 from airlock.records.encoding import encode
 from airlock.records.schema import load_schema
 from airlock.records.splits import plan_split
-from tests.support.clinic import SCHEMA, Clinic, make_clinic, records
+from tests.support.clinic import SCHEMA, Clinic, records
 
 PUBLIC = SCHEMA.replace("public: false", "public: true")
 SECRET = "734512.125"
-
-
-@pytest.fixture
-def clinic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clinic:
-    monkeypatch.setenv("AIRLOCK_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("AIRLOCK_LEDGER_URL", raising=False)
-    return make_clinic(tmp_path)
 
 
 def sealed(clinic: Clinic) -> dict[str, bytes]:
