@@ -154,7 +154,16 @@ def _accuracy(summary: dict[str, Any]) -> str:
     beside = "" if reference is None else f"; {reference:.1%} without privacy"
     low, high = summary.get("interval") or (None, None)
     between = "" if low is None else f" ({low:.1%} to {high:.1%})"
-    return f"{summary['accuracy']:.1%}{between} on {summary['records']} {summary['holdout']} records{beside}"
+    records = f"{summary['records']} {summary['holdout']} records"
+    return f"{summary['accuracy']:.1%}{between} on {records}{beside}{_guessing(summary)}"
+
+
+def _guessing(summary: dict[str, Any]) -> str:
+    """Where the commonest class alone would have been right as often; pages of before do not say how often."""
+    commonest = summary.get("largest_class")
+    if commonest is None or summary["accuracy"] * summary["records"] > commonest * summary["records"] + 0.01:
+        return ""
+    return f"; no better than always the commonest class ({commonest:.1%})"
 
 
 def _privacy(summary: dict[str, Any]) -> str:

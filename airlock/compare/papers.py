@@ -10,6 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from airlock.compare import headline
 from airlock.compare.comparison import HEADINGS, ComparisonRow
 
 INTRODUCTION = """# The mechanisms side by side
@@ -27,8 +28,8 @@ wrong sensitivity. Each bound holds
 with the confidence that bench/results/attacks.json states for it (95 % or more). ∞: nothing finite is
 proven. `error` is of autoencoders: the mean over test records of the squared error summed over pixels in [0, 1]
 (DP-MAC's paper may have halves of it: docs/errata/dp-mac.md).
-Accuracies of AdLM and ILM were measured before predictions used stored ends (docs/errata/adlm.md) and were not
-measured again: they are too high for a model that answers each record by itself.
+Accuracies of AdLM and ILM with `label_noise coefficients` were measured before predictions used stored ends
+(docs/errata/adlm.md) and were not measured again: they are too high for a model that answers each record by itself.
 Pictures: accuracy against proven epsilon; on the dotted line those of which nothing finite is proven; \
 crosses are the papers' figures, at
 the epsilon that they claim.
@@ -51,7 +52,7 @@ LEAST_POINTS = 2
 
 def page(rows: list[ComparisonRow], folder: str) -> str:
     """The page; `folder` is where its pictures are, seen from it."""
-    lines = [INTRODUCTION]
+    lines = [INTRODUCTION, *headline.section(rows, folder)]
     for place, group in _by_place(rows).items():
         lines += [f"## {place}", ""]
         if len(_points(group)) >= LEAST_POINTS:
@@ -68,6 +69,7 @@ def page(rows: list[ComparisonRow], folder: str) -> str:
 def draw_all(rows: list[ComparisonRow], folder: Path) -> None:
     """One SVG a data set; the same rows give the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
+    headline.draw(rows, folder / headline.PICTURE)
     for place, group in _by_place(rows).items():
         if len(_points(group)) >= LEAST_POINTS:
             draw(place, group, folder / _file(place))
@@ -104,7 +106,7 @@ def draw(place: str, rows: list[ComparisonRow], target: Path) -> None:
     keep(figure, target)
 
 
-def canvas() -> tuple[Any, Any]:
+def canvas(size: tuple[float, float] = (8, 4)) -> tuple[Any, Any]:
     """An empty picture whose bytes do not depend on the machine or the day."""
     import matplotlib as mpl
 
@@ -112,7 +114,7 @@ def canvas() -> tuple[Any, Any]:
     mpl.rcParams.update({"svg.hashsalt": "airlock", "svg.fonttype": "none", "font.size": 10})
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
+    figure, axes = plt.subplots(figsize=size, layout="constrained")
     axes.grid(alpha=0.3)
     return figure, axes
 

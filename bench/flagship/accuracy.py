@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("dataset", nargs="?")
     parser.add_argument("mechanism", nargs="?")
-    parser.add_argument("--epsilon", type=float)
+    parser.add_argument("--epsilon", type=float, help="this one, whether or not it is in the table")
     parser.add_argument("--keys", type=int, default=KEYS)
     parser.add_argument(
         "--features",
@@ -74,8 +74,9 @@ def main() -> None:
                 if asked.features
                 else ["auto", *([OTHER_MAPS[dataset]] if dataset in OTHER_MAPS else [])]
             )
-            for mechanism, epsilon, features in product(MECHANISMS, epsilons, maps):
-                if asked.mechanism in (None, mechanism) and asked.epsilon in (None, epsilon):
+            wanted = epsilons if asked.epsilon is None else (asked.epsilon,)
+            for mechanism, epsilon, features in product(MECHANISMS, wanted, maps):
+                if asked.mechanism in (None, mechanism):
                     options = [
                         "--epsilon",
                         str(epsilon),

@@ -40,6 +40,7 @@ def result(findings: Findings) -> Section:
     labels = [str(label) for label in model.get("labels") or range(len(table))]
     # A private evaluation is noisy: counts derived from it would look more certain than they are.
     exact = accuracy if holdout == "public" and n else None
+    largest = max(map(sum, table)) / n if exact is not None and table else None
     return {
         "accuracy": accuracy,
         "number": number_judged(found),
@@ -51,7 +52,9 @@ def result(findings: Findings) -> Section:
         "measures": [
             (name, text, found[name]) for name, text in MEASURES.items() if found.get(name) is not None
         ],
-        "largest_class": max(map(sum, table)) / n if exact is not None and table else None,
+        "largest_class": largest,
+        # Counts of one test set are compared: a hundredth of a record is rounding.
+        "guesses": largest is not None and exact is not None and exact * n <= largest * n + 0.01,
         "confusion": confusion(table, labels),
         "labels": labels,
         "model": {"layers": len(model["layers"]), "features": model["features"]}
@@ -321,6 +324,7 @@ def summary(findings: Findings) -> Section:
         "records": found["records"],
         "holdout": found["holdout"],
         "interval": found["interval"],
+        "largest_class": found["largest_class"],
         "epsilon": proven.get("epsilon") if finite else "infinity" if proven else None,
         "delta": proven.get("delta"),
         "unit": proven.get("unit"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
+import json
 import math
 import re
 import shutil
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from airlock.commands.report import _lines
 from airlock.compare import published
 from airlock.compare.comparison import ComparisonRow
 from airlock.errors import ReleaseError
@@ -169,6 +171,33 @@ def test_an_infinite_epsilon_is_shown_with_its_reason(inputs: Inputs) -> None:
     text = words(inputs.page())
     assert "Nothing finite is proven about this release: noise is shared by a batch" in text
     assert "∞" in text
+    assert "not proven to hide them. The records are public" in text
+    inputs.release("release", proven=endless, passes=2420, interactive=True, public_only=True)
+    text = words(inputs.page())
+    assert "not proven to hide them: the code that learned read them, as published" in text
+    # Of records that are read as they are, in each step, nothing of the kind is true.
+    assert "noise was added before" not in text and "noisy answers were given" not in text
+
+
+@pytest.mark.parametrize(
+    ("confusion", "right", "said"),
+    [
+        ([[39, 3], [2, 70]], 109, False),
+        ([[0, 42], [0, 72]], 72, True),  # the commonest class, always
+        ([[10, 32], [40, 32]], 42, True),  # below it
+        ([[1, 41], [0, 72]], 73, False),
+    ],
+)
+def test_a_result_at_or_below_the_commonest_class_is_said_so(
+    inputs: Inputs, confusion: list[list[int]], right: int, said: bool
+) -> None:
+    found = EVALUATE | {"accuracy": right / 114, "confusion": confusion}
+    inputs.write("data/metrics/evaluate.json", found)
+    assert (
+        "no better than answering the commonest class every time (63.2 %)" in words(inputs.page())
+    ) is said
+    summary = json.loads((inputs.root / "data/report/summary.json").read_text())
+    assert ("no better than always the commonest class (63.2%)" in "\n".join(_lines(summary))) is said
 
 
 def test_an_attack_is_shown_as_a_lower_bound(inputs: Inputs) -> None:
