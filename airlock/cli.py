@@ -12,6 +12,7 @@ import resource
 import shutil
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import typer
@@ -19,6 +20,7 @@ from typer.exceptions import TyperException
 
 from airlock import terminal
 from airlock.errors import AirlockError
+from airlock.inside import lifetime
 from airlock.run import leftovers, param_changes
 from airlock.wall import secrecy
 
@@ -82,8 +84,9 @@ def options(debug: bool = typer.Option(False, "--debug", help="Show the tracebac
     """Options that every command takes."""
 
 
-def _register() -> None:
-    for name in COMMANDS:
+def _register(asked: Sequence[str]) -> None:
+    """The command that is asked for; all of them where none of that name is, for help."""
+    for name in asked if asked and asked[0] in COMMANDS else COMMANDS:
         module = importlib.import_module(f"airlock.commands.{name.replace('-', '_')}")
         if hasattr(module, "app"):
             app.add_typer(module.app, name=name)
@@ -94,13 +97,14 @@ def _register() -> None:
 def main() -> None:
     """Run the command; a known error becomes one line and its exit code."""
     debug = "--debug" in sys.argv
+    lifetime.collect_seldom()
     secrecy.keep()
     terminal.guard()
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         if arguments and arguments[0] in READERS:
             bound_memory()
-        _register()
+        _register(arguments[:1])
         if arguments[:1] != ["doctor"]:  # which lists them first
             leftovers.sweep()
         if param_changes.recover_after_kill(Path.cwd()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -196,12 +197,18 @@ def parse_params(text: str, source: str = "params.yaml") -> Params:
         ParamsError: see `load_params`.
     """
     try:
-        document = yaml.safe_load(text)
+        document = _document(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" near line {mark.line + 1}" if mark else ""
         raise ParamsError(f"{source} is not valid YAML{where}: mend the syntax") from None
     return check(Params, document if document is not None else {}, source)
+
+
+@lru_cache(maxsize=8)
+def _document(text: str) -> Any:
+    """What stands in it: one run looks at the same text again and again."""
+    return yaml.safe_load(text)
 
 
 def check(model: type[Model], document: Any, source: str) -> Model:

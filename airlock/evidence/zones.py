@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from airlock.errors import BoundaryError, InputError
@@ -84,9 +85,16 @@ class Graph:
             raise InputError(f"no stage '{name}' in dvc.yaml; stages: {', '.join(self.stages)}")
         return self.stages[name]
 
+    @cached_property
+    def _makers(self) -> dict[str, list[Stage]]:
+        """By path: every check of every stage asks about the same few files."""
+        return {}
+
     def makers(self, path: str) -> list[Stage]:
         """The stages with an out at, above or below `path`."""
-        return [stage for stage in self if any(overlaps(out, path) for out in stage.outs)]
+        if path not in self._makers:
+            self._makers[path] = [stage for stage in self if any(overlaps(out, path) for out in stage.outs)]
+        return self._makers[path]
 
     def label(self, path: str) -> str:
         """The most sensitive label that `path` can carry."""

@@ -10,13 +10,12 @@ import base64
 import importlib
 import json
 import os
-import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
 from airlock.errors import AirlockError
-from airlock.inside import connection, sources
+from airlock.inside import connection, lifetime, sources
 from airlock.inside.room import Event, Room
 from airlock.params import Params
 
@@ -83,4 +82,5 @@ def _where(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    lifetime.begin()
+    lifetime.leave(main())
