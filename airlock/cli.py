@@ -79,8 +79,21 @@ app = typer.Typer(
 )
 
 
+def _tell_version(asked: bool) -> None:
+    if asked:
+        from airlock.workspaces.layout import version
+
+        typer.echo(f"airlock {version()}")
+        raise typer.Exit
+
+
 @app.callback()
-def options(debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error.")) -> None:
+def options(
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
+    version: bool = typer.Option(
+        False, "--version", callback=_tell_version, is_eager=True, help="Show the installed version."
+    ),
+) -> None:
     """Options that every command takes."""
 
 

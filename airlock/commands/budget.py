@@ -109,20 +109,22 @@ def set_cap(
     import getpass
 
     from airlock.owner.home import project
-    from airlock.run import budget
+    from airlock.run import budget, reconcile
 
     budget.check_cap(Path.cwd(), population, delta)
-    ledger = budget.ledger_of(project(Path.cwd()), Path.cwd(), population)
-    ledger.set_cap(
-        population,
-        epsilon,
-        delta,
-        who=who or getpass.getuser(),
-        why=why,
-        pure=pure,
-        slack=slack,
-        odometer=odometer,
-    )
+    place = project(Path.cwd())
+    ledger = budget.ledger_of(place, Path.cwd(), population)
+    with reconcile.agreed(place, Path.cwd(), ledger):
+        ledger.set_cap(
+            population,
+            epsilon,
+            delta,
+            who=who or getpass.getuser(),
+            why=why,
+            pure=pure,
+            slack=slack,
+            odometer=odometer,
+        )
     spent = ledger.spent(population)
     typer.echo(
         f"{population}: the cap is epsilon {epsilon:g} at "
@@ -229,23 +231,23 @@ def settle(
 
     from airlock.errors import InputError
     from airlock.owner.home import project
-    from airlock.run import budget, settlement
+    from airlock.run import budget, reconcile, settlement
 
     if lost and back:
         raise InputError("say --lost or --give-back, not both; without either the release is made")
     if (lost or back) and not why.strip():
         raise InputError("to settle a reservation without making it say why: --why TEXT")
-    ledger, release_id = budget.reservation(project(Path.cwd()), Path.cwd(), release)
+    place = project(Path.cwd())
+    ledger, release_id = budget.reservation(place, Path.cwd(), release)
     if not (lost or back):
-        settlement.make(project(Path.cwd()), Path.cwd(), release_id)
+        settlement.make(place, Path.cwd(), release_id)
         typer.echo(
             f"release {release_id[:12]}: made and committed; with its parameters `dvc repro` replays it"
         )
         return
-    if lost:
-        ledger.give_up(release_id, who=who or getpass.getuser(), why=why)
-    else:
-        ledger.give_back(release_id, who=who or getpass.getuser(), why=why)
+    with reconcile.agreed(place, Path.cwd(), ledger):
+        book = ledger.give_up if lost else ledger.give_back
+        book(release_id, who=who or getpass.getuser(), why=why)
     typer.echo(
         f"release {release_id[:12]}: {'lost, and stays spent' if lost else 'given back, it never started'}"
     )
@@ -264,10 +266,11 @@ def retire(
     import getpass
 
     from airlock.owner.home import project
-    from airlock.run import budget
+    from airlock.run import budget, reconcile
 
-    ledger = budget.ledger_of(project(Path.cwd()), Path.cwd(), population)
-    ledger.retire(population, who=who or getpass.getuser(), why=why)
+    place = project(Path.cwd())
+    with reconcile.agreed(place, Path.cwd(), budget.ledger_of(place, Path.cwd(), population)) as ledger:
+        ledger.retire(population, who=who or getpass.getuser(), why=why)
     typer.echo(f"{population}: retired; nothing more is released")
 
 

@@ -341,7 +341,8 @@ class Ledger:
         """Copy every entry, as it is, into an empty database of either kind. From then on the copy is the
         ledger, and this one answers nothing but where it went.
 
-        An SQLite file that this ledger was moved away from before is put aside for it.
+        An SQLite file that this ledger was moved away from before is put aside for it; a copy that an earlier move
+        left behind when it was killed is completed.
 
         Returns:
             How many entries there are.
@@ -353,10 +354,11 @@ class Ledger:
         self._make_place(target)
         target.touch()
         with self._writing() as (connection, known), target.writing() as other:
-            if target.revision(other) is not None:
+            there = target.rows(other) if target.revision(other) is not None else []
+            if there != known.rows[: len(there)]:
                 raise InputError(f"{target} holds a ledger already: name an empty database")
             target.upgrade(other)
-            for entry in known.entries:
+            for entry in known.entries[len(there) :]:
                 target.append(other, entry)
             if target.rows(other) != known.rows:
                 raise LedgerError(f"the copy in {target} is not the ledger: nothing was kept")
@@ -369,11 +371,15 @@ class Ledger:
         if target.kind != "sqlite" or not target.exists():
             return
         path = Path(str(target.url.database))
+        if self._store.kind == "sqlite" and path.samefile(str(self._store.url.database)):
+            raise InputError(f"{target} is where the ledger is kept: name another database")
         if not path.stat().st_size:
             return  # an earlier move died here
         with target.reading() as connection:
             there = target.entries(connection) if target.revision(connection) else []
         mine = self._look().entries
+        if there and there == mine[: len(there)]:
+            return  # an earlier move died after the copy was written
         if not there or there[-1].kind != "moved" or there[:-1] != mine[: len(there) - 1]:
             raise InputError(f"{target} exists already: name a new file")
         path.rename(path.with_name(f"{path.name}.moved-{there[-1].sequence}"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -183,16 +184,22 @@ def _open_account(project: Project, workspace: Path, schema: Schema, cap: CapReq
     """Open the population's ledger and set its first cap; say whether it has one.
 
     A new ledger is a fresh start, so it is made only where no private population could have spent from a lost
-    one.
+    one; from then on this home knows it from any other.
     """
+    from airlock.run import reconcile
+
     if schema.public:
         ledger = Ledger.open(project.scratch_url, create=True, scratch=True)
         if cap is None and ledger.cap(schema.name) is None:
             ledger.set_cap(schema.name, *SCRATCH_CAP, who="airlock", why=SCRATCH_WHY)
     else:
         ledger = Ledger.open(project.ledger_url, create=not _names_private_data(project, workspace))
-    if cap is not None:
-        ledger.set_cap(schema.name, cap.epsilon, cap.delta, who=getpass.getuser(), why="set by airlock add")
+    fresh = not schema.public and len(ledger.history()) == 1
+    with reconcile.agreed(project, workspace, ledger) if cap or fresh else nullcontext():
+        if cap is not None:
+            ledger.set_cap(
+                schema.name, cap.epsilon, cap.delta, who=getpass.getuser(), why="set by airlock add"
+            )
     return ledger.cap(schema.name) is not None
 
 

@@ -19,7 +19,7 @@ from airlock.owner.registry import load_registry
 from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
 from airlock.records import handles
-from airlock.run import archive, nights, questions, reconcile, reservations
+from airlock.run import archive, nights, questions, reconcile, reservations, witness
 from airlock.run.reconcile import open_ledger as open_ledger
 from airlock.run.reservations import Purpose
 
@@ -153,7 +153,7 @@ def take(
         else:
             held = _reserve(order, facts, ledger)
             orders.append(replace(order, status=held.status, manifest=held.manifest))
-    reconcile.note(project, ledger)
+    witness.note(project, ledger)
     return orders
 
 
@@ -303,7 +303,7 @@ def finish(order: Order, *, project: Project, ledger: Ledger) -> Order:
     digest = manifest.digest(project.archive / order.release_id)
     ledger.commit(order.release_id, digest)
     reservations.forget(project, order.release_id)
-    reconcile.note(project, ledger)
+    witness.note(project, ledger)
     return replace(order, status="committed", manifest=digest)
 
 
@@ -328,7 +328,7 @@ def settle(order: Order, *, project: Project, ledger: Ledger, staging: Path) -> 
     archive.store(project.archive, order.release_id, folder)
     ledger.commit(order.release_id, manifest.digest(folder))
     reservations.forget(project, order.release_id)
-    reconcile.note(project, ledger)
+    witness.note(project, ledger)
     if told := made.details.get("horizon"):
         nights.tidy(project, told, order.release_id)
 

@@ -2,30 +2,29 @@
 releases.
 
 A ledger that was put back from a backup is right by itself, and would spend again what it has forgotten. But
-every signed receipt (in the workspace, in its last commit, in AIRLOCK_HOME) holds the head of its time, the
-archive holds every release that was made, and a witness file outside AIRLOCK_HOME (AIRLOCK_WITNESS) keeps
-every head for those who name one. What one of them knows, the ledger must know.
+every signed receipt (in the workspace, in any commit, in AIRLOCK_HOME) holds the head of its time, the archive
+holds every release that was made, and heads are written down beside the ledger and elsewhere (run/witness.py).
+What one of them knows, the ledger must know.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from airlock.errors import AirlockError, InputError, LedgerError, LedgerMoved
+from airlock.errors import AirlockError, LedgerError, LedgerMoved
 from airlock.evidence import policy, receipts
 from airlock.evidence.receipts import Receipt
-from airlock.evidence.revisions import Commit
 from airlock.inside import manifest
 from airlock.ledger import Ledger, Release, chain
 from airlock.owner import keys
 from airlock.owner.home import Project
-from airlock.run import archive, leftovers
+from airlock.run import archive, git, leftovers, witness
 
 LABELS = {False: "real", True: "scratch"}
 HINT = "run `airlock budget verify`, then `airlock budget recover`, which charges again what was forgotten"
@@ -120,7 +119,7 @@ def gather(project: Project, workspace: Path, books: Books, archived: tuple[str,
     believed = tuple(receipt for receipt in _receipts(project, workspace, books) if not receipt.problem)
     bodies = [receipt.body["ledger"] for receipt in believed if receipt.body.get("ledger")]
     heads: dict[bool, list[tuple[int, str]]] = {False: [], True: []}
-    for body in (*bodies, *_noted(project)):
+    for body in (*bodies, *witness.noted(project)):
         heads[bool(body["scratch"])].append((int(body["sequence"]), str(body["head"])))
     return Witnesses(heads, believed, archived)
 
@@ -179,48 +178,17 @@ def require(project: Project, workspace: Path) -> None:
         raise LedgerError(f"{found[0]}{more}: nothing is spent; {HINT}")
 
 
-def note(project: Project, ledger: Ledger) -> None:
-    """Add the ledger's head to the witness file, where one is named. It is only ever appended to.
+@contextmanager
+def agreed(project: Project, workspace: Path, ledger: Ledger) -> Iterator[Ledger]:
+    """A ledger that the owner writes to by hand (a cap, a settled reservation): its books must agree before, and its
+    head is written down after. What an older one has not seen would otherwise be decided as if nobody had.
 
     Raises:
-        LedgerError: if that cannot be done: a witness that misses heads is none.
+        LedgerError: the books do not agree.
     """
-    place = witness(project)
-    if place is None:
-        return
-    stated = ledger.receipt()
-    line = json.dumps(
-        {"project": project.id, **{name: stated[name] for name in ("scratch", "sequence", "head")}},
-        sort_keys=True,
-    )
-    try:
-        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            # A line that a loss of power cut off is closed first.
-            cut = place.stat().st_size and not place.read_bytes().endswith(b"\n")
-            os.write(descriptor, ("\n" * bool(cut) + line + "\n").encode())
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise LedgerError(
-            f"the witness AIRLOCK_WITNESS cannot be written ({error.strerror}): mount it, or unset it"
-        ) from None
-
-
-def witness(project: Project) -> Path | None:
-    """The file named by AIRLOCK_WITNESS: on another disk, append-only (chattr +a), or in a folder that is
-    backed up apart.
-    """
-    name = os.environ.get("AIRLOCK_WITNESS")
-    if not name:
-        return None
-    place = Path(name).expanduser().absolute()
-    if place.resolve().is_relative_to(project.folder.resolve()):
-        raise InputError(
-            "AIRLOCK_WITNESS lies in AIRLOCK_HOME, and would be put back with it: choose another disk"
-        )
-    return place
+    require(project, workspace)
+    yield ledger
+    witness.note(project, ledger)
 
 
 def recover(
@@ -244,6 +212,12 @@ def recover(
     books, charged = open_books(project), list[str]()
     seen = gather(project, workspace, books, archived)
     found, unclear = _forgotten(project, workspace, seen, books, population)
+    # Bytes first: a recovery that is killed is then run again, and knows them.
+    for folder in _published(workspace):
+        one = manifest.load(folder).release_id
+        known = one in found and found[one][1] == manifest.digest(folder)
+        if known and not archive.holds(project.archive, one):
+            archive.store(project.archive, one, folder)
     for scratch in LABELS:
         mine = {
             one: (release, digest) for one, (release, digest) in found.items() if release.public == scratch
@@ -251,12 +225,8 @@ def recover(
         if mine or seen.heads[scratch]:
             ledger = open_ledger(project, public=scratch)
             charged += ledger.recover(mine, [] if unclear else seen.heads[scratch], who=who, why=why)
-            note(project, ledger)
-    for folder in _published(workspace):
-        one = manifest.load(folder).release_id
-        known = one in found and found[one][1] == manifest.digest(folder)
-        if known and not archive.holds(project.archive, one):
-            archive.store(project.archive, one, folder)
+            if not unclear:
+                witness.note(project, ledger)
     return charged, unclear
 
 
@@ -349,7 +319,7 @@ def _public_populations(project: Project) -> dict[str, bool]:
 
 
 def _receipts(project: Project, workspace: Path, books: Books) -> Iterator[Receipt]:
-    """Of the working tree, of its last commit where they are gone from it, and of AIRLOCK_HOME.
+    """Of the working tree, of git where they are gone from it, and of AIRLOCK_HOME.
 
     Thousands of them say only what the ledgers know: those are neither verified nor returned.
     """
@@ -375,35 +345,24 @@ def _known(text: str, books: Books) -> bool:
 
 
 def _committed(workspace: Path) -> Iterator[tuple[str, str]]:
-    commit = Commit(workspace, "HEAD")
-    try:
-        listed = commit.files(receipts.FOLDER)
-    except (AirlockError, OSError):
-        return  # no repository, or nothing committed yet
-    for path in listed:
-        if path.endswith(".json") and not (workspace / path).exists() and (text := commit.text(path)):
-            yield path, text
-
-
-def _noted(project: Project) -> Iterator[Mapping[str, Any]]:
-    place = witness(project)
-    if place is None or not place.exists():
-        return
-    lines = place.read_text(errors="replace").splitlines(keepends=True)
-    for number, line in enumerate(lines):
-        try:
-            noted = json.loads(line)
-        except ValueError:
-            if _cut_off(lines, number):
-                continue  # a loss of power: the ledger's entry was on disk before this was written
-            raise LedgerError(
-                "AIRLOCK_WITNESS has a line that is no head: it was edited; restore it"
-            ) from None
-        if noted.get("project") == project.id:
-            yield noted
-
-
-def _cut_off(lines: Sequence[str], number: int) -> bool:
-    """Whether a line is the beginning of one that was being written: it has no end, or was closed later."""
-    line = lines[number].strip("\n\0 ")
-    return not line or (line.startswith("{") and not line.endswith("}"))
+    """Receipts that are gone from the working tree, from all commits that git has here: also one that a later commit
+    removed.
+    """
+    asked = ("log", "--all", "--no-renames", "--diff-filter=A", "--raw", "--no-abbrev", "-z", "--format=")
+    listed = (git.ask(workspace, *asked, "--", receipts.FOLDER) or b"").split(b"\0")
+    # Each is ":mode mode blob blob A" and then its path.
+    added = {
+        os.fsdecode(path): words.split()[3] for words, path in zip(listed[::2], listed[1::2], strict=False)
+    }
+    gone = {
+        path: blob
+        for path, blob in added.items()
+        if path.endswith(".json") and not (workspace / path).exists()
+    }
+    answer = git.ask(workspace, "cat-file", "--batch", given=b"\n".join(gone.values())) if gone else b""
+    for path in gone:
+        first, _, answer = (answer or b"").partition(b"\n")
+        if len(words := first.split()) == 3:  # a partial clone may not have it
+            size = int(words[2])
+            yield path, answer[:size].decode(errors="replace")
+            answer = answer[size + 1 :]

@@ -182,14 +182,17 @@ def _devices() -> MachineFact:
 
 
 def _versions() -> dict[str, str]:
-    found = {"linux": platform.release(), "machine": platform.machine(), "landlock": str(landlock.version())}
+    found = {"airlock": _version("airlock-pipeline"), "linux": platform.release()}
+    found |= {"machine": platform.machine(), "landlock": str(landlock.version())}
     found["python"] = platform.python_version()
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "missing"
-    return found
+    return found | {package: _version(package) for package in _PACKAGES}
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "missing"
 
 
 def _file_system(path: Path) -> str:

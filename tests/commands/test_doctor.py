@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import metadata
 
 from airlock.wall import layers
 from airlock.wall.doctor import USER, Examination, MachineFact
@@ -37,6 +38,9 @@ def test_answers_a_program_and_agrees_with_the_probe() -> None:
         "GPU",
     }
     assert set(answer["versions"]) >= {"linux", "landlock", "python", "dvc", "torch"}
+    told = subprocess.run([sys.executable, "-m", "airlock", "--version"], capture_output=True, text=True, check=True)
+    assert told.stdout == f"airlock {answer['versions']['airlock']}\n"
+    assert answer["versions"]["airlock"] == metadata.version("airlock-pipeline")
 
 
 def test_shows_a_person_every_layer() -> None:

@@ -280,3 +280,89 @@ def test_json_of_show_is_one_state_of_the_ledger(desk: Project) -> None:
     answer = told("show", "clinic")["ledgers"][0]
     assert (answer["sequence"], answer["head"]) == (ledger.receipt()["sequence"], ledger.head())
     assert json.dumps(answer)
+
+
+def test_cap_is_not_raised_on_a_ledger_that_has_forgotten_what_was_seen(owner: Project, tmp_path: Path) -> None:
+    """Set by hand on the older ledger, it would count as set before any result was seen."""
+    backup = shutil.copytree(owner.folder, tmp_path / "backup")
+    release(owner, 2.0)
+    put_back(owner, backup)
+    for asked in (
+        ("set", "clinic", "--epsilon", "10", "--delta", "1e-6", "--why", "x"),
+        ("retire", "clinic", "--why", "x"),
+    ):
+        done = ask(*asked)
+        assert "nothing is spent" in str(done.exception), done.stdout
+    assert ask("recover", "--why", "x").exit_code == 0
+    refused = ask("set", "clinic", "--epsilon", "10", "--delta", "1e-6", "--why", "x")
+    assert isinstance(refused.exception, BudgetRefused), "results were seen, and the ledger knows it"
+
+
+DECISIONS: dict[str, tuple[str, ...]] = {
+    "a lower cap": ("set", "clinic", "--epsilon", "1.5", "--delta", "1e-6", "--why", "x"),
+    "a retired population": ("retire", "clinic", "--why", "x"),
+    "a reservation booked as lost": ("settle", "aaaaaaaa", "--lost", "--why", "x"),
+}
+
+
+@pytest.mark.parametrize("decision", DECISIONS)
+def test_decision_without_a_receipt_is_not_forgotten_with_the_database(
+    owner: Project, tmp_path: Path, decision: str
+) -> None:
+    """Nobody signs a receipt for a cap: the home itself remembers the last head."""
+    spend(owner, 0.5)
+    backup = shutil.copytree(owner.folder, tmp_path / "backup")
+    assert ask(*DECISIONS[decision]).exit_code == 0
+    assert ask("verify").exit_code == 0
+    put_back(owner, backup, only="ledger.db")
+    with pytest.raises(LedgerError, match="nothing is spent"):
+        release(owner, 1.0)
+
+
+def test_another_database_is_not_a_second_budget(
+    owner: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A population with a cap in each of two ledgers; nothing was released from either."""
+    assert ask("set", "clinic", "--epsilon", "3", "--delta", "1e-6", "--why", "x").exit_code == 0
+    monkeypatch.setenv("AIRLOCK_LEDGER_URL", f"sqlite:///{tmp_path / 'second.db'}")
+    second = Ledger.open(owner.ledger_url, create=True)
+    second.set_cap("clinic", 3.0, 1e-6, who="owner", why="x")
+    with pytest.raises(LedgerError, match="nothing is spent"):
+        release(owner, 1.0)
+
+
+def test_receipt_that_a_later_commit_removed_still_bears_witness(owner: Project, tmp_path: Path) -> None:
+    release(owner, 1.0)
+    backup = shutil.copytree(owner.folder, tmp_path / "backup")
+    release(owner, 2.0)
+    commit_receipts()
+    for command in (
+        ["rm", "-rq", "receipts/release"],
+        ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "tidy"],
+    ):
+        subprocess.run(["git", *command], check=True)
+    put_back(owner, backup)
+    shutil.rmtree("data/released/release")
+    with pytest.raises(LedgerError, match="nothing is spent"):
+        release(owner, 2.5)
+
+
+@pytest.mark.parametrize("how", ["cut", "emptied", "not mounted"])
+def test_witness_that_lost_its_end_is_none(
+    owner: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    file = tmp_path / "disk/witness.jsonl"
+    file.parent.mkdir()
+    monkeypatch.setenv("AIRLOCK_WITNESS", str(file))
+    release(owner, 1.0)
+    lines = file.read_text().splitlines(keepends=True)
+    if how == "not mounted":
+        file.unlink()
+    else:
+        file.write_text("".join(lines[:-1]) if how == "cut" else "")
+    with pytest.raises(LedgerError, match="lacks the head that was written to it last: mount or restore it"):
+        release(owner, 0.5)
+    file.write_text("".join(lines))
+    release(owner, 0.5)
+    monkeypatch.setenv("AIRLOCK_WITNESS", str(tmp_path / "another.jsonl"))
+    release(owner, 0.4)

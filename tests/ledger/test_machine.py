@@ -2,7 +2,8 @@
 
 Releases are made by the runner's own functions (run/orders.py), and killed for good: a child process that ends
 itself with SIGKILL at one of its system calls. Homes are backed up, put back as a whole or in part, copied and
-used side by side; keys are rotated, caps set, reservations settled. In any order:
+used side by side; keys are rotated, caps set, reservations settled, receipts lost; recovery and rotation are killed
+too. In any order:
 
 - *spent >= released*: where the books agree, everything that was published is in the ledger;
 - *the cap is never passed* by all that was ever published, from whichever copy of the home;
@@ -209,7 +210,9 @@ class Machine(RuleBasedStateMachine):
     @rule(cap=st.sampled_from(CAPS))
     def set_cap(self, cap: float) -> None:
         with suppress(AirlockError):  # raised after results were seen
-            self.ledger.set_cap("clinic", cap, 1e-5, who="owner", why="machine")
+            with reconcile.agreed(self.place, self.house.workspace, self.ledger) as ledger:
+                ledger.set_cap("clinic", cap, 1e-5, who="owner", why="machine")
+            assert not self.house.seen or cap <= max(self.caps), "a cap was raised after results were seen"
             self.caps.append(cap)
 
     @rule(number=st.sampled_from(sorted(PLANS)))
@@ -266,17 +269,31 @@ class Machine(RuleBasedStateMachine):
                 self.place, self.house.workspace, who="owner", why="machine", population="clinic"
             )
 
+    @rule(moment=st.integers(1, 60))
+    def recover_killed(self, moment: int) -> None:
+        killed(self.recover, moment)
+
     @rule()
     def rotate(self) -> None:
         with suppress(AirlockError):
             key_backup.rotate(self.place)
 
+    @rule(moment=st.integers(1, 30))
+    def rotate_killed(self, moment: int) -> None:
+        killed(self.rotate, moment)
+
+    @rule()
+    def lose_receipts(self) -> None:
+        """Of the workspace; those of the home, and the witness, are left."""
+        shutil.rmtree(self.house.workspace / receipts.FOLDER / "release", ignore_errors=True)
+
     @rule(lost=st.booleans())
     def settle(self, lost: bool) -> None:
         with suppress(AirlockError):
             for held in self.ledger.spent("clinic").reserved:
-                book = self.ledger.give_up if lost else self.ledger.give_back
-                book(held.release_id, who="owner", why="machine")
+                with reconcile.agreed(self.place, self.house.workspace, self.ledger) as ledger:
+                    book = ledger.give_up if lost else ledger.give_back
+                    book(held.release_id, who="owner", why="machine")
 
     def check(self) -> None:
         """Everything that always holds, now."""

@@ -4,9 +4,13 @@ one left behind is closed.
 
 from __future__ import annotations
 
+import os
+import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from airlock.errors import InputError, LedgerError, LedgerMoved
 from airlock.ledger import Ledger
@@ -84,3 +88,34 @@ def test_move_that_dies_before_the_copy_is_complete_changes_nothing(
     with pytest.raises(LedgerError, match="is missing"):
         Ledger.open(target, create=False)
     assert ledger.move_to(target) == len(before)
+
+
+def test_move_killed_between_the_two_commits_is_completed_by_the_next(owner: Project, urls: Urls) -> None:
+    """The copy is whole and the old one not yet closed: two databases that both look like the ledger."""
+    release(owner, 0.5)
+    ledger, target = Ledger.open(owner.ledger_url, create=False), urls()
+    child = os.fork()
+    if child == 0:
+
+        def die(connection: sa.Connection) -> None:
+            if connection.get_execution_options().get("airlock_writes"):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sa.event.listen(ledger._store._engine, "commit", die)
+        with suppress(BaseException):
+            ledger.move_to(target)
+        os._exit(0)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    release(owner, 1.0)  # the old one is still the ledger, and goes on
+    before = ledger.history()
+    assert Ledger.open(target, create=False).history() == before[:-3], "the copy is from before that"
+    assert ledger.move_to(target) == len(before)
+    assert Ledger.open(target, create=False).history() == before
+    with pytest.raises(LedgerMoved):
+        ledger.history()
+
+
+def test_ledger_is_not_moved_onto_itself(owner: Project) -> None:
+    release(owner, 0.5)
+    assert "is where the ledger is kept" in str(ask("move", owner.ledger_url).exception)
+    release(owner, 1.0)
