@@ -30,7 +30,18 @@ HALF_COPY = re.compile(r"\.[0-9a-f]{64}-(?:(?P<process>[0-9]+)-)?[a-z0-9_]{8}")
 HALF_WRITTEN = re.compile(r"\..+-[0-9a-f]{16}")
 # Where files are replaced, below a project's folder. Receipts are many: those of the archive are left to the
 # stages that write them.
-REPLACED_IN = ("", "keys", "keys/old", "unfinished", "changes", "drafts", "prefect")
+REPLACED_IN = (
+    "",
+    "keys",
+    "keys/old",
+    "unfinished",
+    "changes",
+    "drafts",
+    "heads",
+    "prefect",
+    "reservations",
+    "workspaces",
+)
 # DVC's list of files in use, below a workspace, and what it locks while it reads and writes that list.
 DVC_FOLDER, DVC_LIST, DVC_GUARD = ".dvc/tmp", "rwlock", "rwlock.lock"
 LONGEST_LIST = 16 << 20
