@@ -59,7 +59,7 @@ SOUND_MECHANISMS: dict[str, tuple[str, dict[str, Any]]] = {
     "dp-sgd": ("dp-sgd", {}),
     "dp-sgd, sampled": ("dp-sgd", {"batch": 3, "epochs": 0.5}),
     "ellipsoid-noise": ("ellipsoid-noise", {}),
-    "optimized-noise": ("optimized-noise", {}),
+    "optimized-noise": ("optimized-noise", {"calibration": "published"}),
     "dp-mac": ("dp-mac", {}),
     "adlm": ("adlm", {"preset": "sound"}),
     "ilm": ("ilm", {"preset": "sound"}),

@@ -172,7 +172,7 @@ def noise_options(rates: str, epsilon: float) -> tuple[dict[str, Any], dict[str,
     published, sound = RATES[rates, epsilon]
     clip = 1.0 if rates == "mnist" else 0.2
     epochs = 10 if rates == "convolutions" else 30
-    return {"epochs": epochs, "learning_rate": published}, {
+    return {"epochs": epochs, "learning_rate": published, "calibration": "published"}, {
         "epochs": epochs,
         "batch": 1000,
         "clip": clip,
@@ -281,7 +281,9 @@ def _row(asked: dict[str, Any], plan: Plan) -> dict[str, Any]:
     return {
         **asked,
         "reading": ", ".join(
-            f"{key} {value}" for key, value in asked["options"].items() if isinstance(value, str)
+            f"{key} {value}"
+            for key, value in asked["options"].items()
+            if isinstance(value, str) and key != "calibration"
         )
         or "calibrated",
         "delta": DELTA,

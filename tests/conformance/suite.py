@@ -225,6 +225,9 @@ class Conformance:
         assert plan.passes > 0
         assert math.isfinite(plan.proven.epsilon) == self.proven
         assert plan.public_only != self.proven
+        if self.proven:
+            # `release.epsilon` is the total of both stages, whatever the mechanism.
+            assert plan.proven.epsilon <= 2.0 + 1e-12
 
     def test_what_is_refused_is_refused_before_a_record_is_read(self) -> None:
         known, half = self.facts(), self.mechanism()

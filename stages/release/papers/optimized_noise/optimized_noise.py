@@ -12,6 +12,8 @@ The paper can be read in several ways, each a different mechanism, and each an o
                             train)
                average      standard deviation from alpha on the average itself, as the proof of Theorem 1 has it
     order      lambda of Eq. 9, which the paper does not give; infinity asks for the least noise
+    calibration  published  Eq. 12, which proves more than the epsilon that is asked for, or less
+                 proven     as much isotropic noise as is proven to be enough: the default without a preset
 
 |B| is the expected size of a sample, which is public. Sensitivity of the clipped sum: alpha under zero-out, 2 alpha
 under replace-one. The
@@ -34,6 +36,7 @@ from airlock.errors import ParamsError
 from airlock.models.devices import choose_device
 from airlock.models.papers import minimax
 from airlock.params import Params, Section, check
+from airlock.privacy import calibration
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Released, makes_nothing, no_relevance
@@ -56,7 +59,8 @@ class Options(Section):
     preset.
 
     Attributes:
-        solution, noise, order: see above; order null is infinity.
+        solution, noise, order, calibration: see above; order null is infinity, calibration null is `proven`
+            where the reading has a proof and nothing of the paper's (preset, order) is named.
         batch: expected size of a sample, the paper's lot. clip: alpha.
         lower: `raw` is the paper's way with CIFAR-10, for public data: see
             stages/release/papers/dp_sgd/lower_layers.py.
@@ -65,6 +69,7 @@ class Options(Section):
     preset: Literal["paper-mnist", "paper-cifar10"] | None = None
     solution: Literal["isotropic", "alternating", "frozen"] = "isotropic"
     noise: Literal["lot", "average"] = "lot"
+    calibration: Literal["published", "proven"] | None = None
     order: float | None = Field(None, gt=0, le=1e9)
     model: Literal["auto", "opacus-cnn", "six-convolutions", "perceptron", "linear"] = "auto"
     lower: lower_layers.Lower = "private"
@@ -129,7 +134,42 @@ def resolve(params: Params, facts: Facts) -> Recipe:
     release, model = params.release, dp_sgd.name_network(options.model, options.lower, facts)
     batch = min(options.batch or max(16, min(1024, facts.n // 100)), facts.n)
     rate, count = batch / facts.n, max(1, round((options.epochs or 1) * facts.n / batch))
-    epsilon, delta = minimax.step_budget(release.epsilon, release.delta, rate=rate, steps=count)
+    reach = 2 if release.neighbours == "replace-one" else 1
+    options = options.model_copy(update={"calibration": _calibration(options)})
+    bound = (
+        _proven_bound(params, rate, count, reach)
+        if options.calibration == "proven"
+        else _published_bound(params, options, rate, count)
+    )
+    schedule = gradients.Schedule(rate, count, rate * facts.n, options.learning_rate, options.device)
+    return Recipe(options, model, schedule, options.clip or 1.0, bound, reach)
+
+
+def _calibration(options: Options) -> Literal["published", "proven"]:
+    """What is asked for, or what goes with the rest.
+
+    Raises:
+        ParamsError: noise of a reading without a proof cannot be calibrated to one.
+    """
+    sound = options.solution == "isotropic" and options.noise == "lot"
+    if options.calibration == "proven" and (not sound or options.order is not None):
+        raise ParamsError(
+            "params.yaml: release.options.calibration 'proven' is for solution isotropic and noise lot, "
+            "without an order: use published"
+        )
+    if options.calibration is not None:
+        return options.calibration
+    return "proven" if sound and options.preset is None and options.order is None else "published"
+
+
+def _published_bound(params: Params, options: Options, rate: float, steps: int) -> float:
+    """tau, by Eqs. 9 and 12.
+
+    Raises:
+        ParamsError: nothing is left for a step.
+    """
+    release = params.release
+    epsilon, delta = minimax.step_budget(release.epsilon, release.delta, rate=rate, steps=steps)
     bound = minimax.tau(epsilon, delta, options.order or math.inf)
     if bound <= 0:
         least = math.ceil(minimax.least_order(epsilon, delta)) + 1
@@ -137,23 +177,31 @@ def resolve(params: Params, facts: Facts) -> Recipe:
             f"params.yaml: release.options.order must be at least {least} here, or null for infinity (tau "
             "is not positive)"
         )
-    schedule = gradients.Schedule(rate, count, rate * facts.n, options.learning_rate, options.device)
-    return Recipe(
-        options, model, schedule, options.clip or 1.0, bound, 2 if release.neighbours == "replace-one" else 1
+    return bound
+
+
+def _proven_bound(params: Params, rate: float, steps: int, reach: int) -> float:
+    """The tau at which all steps together are proven to cost what was asked, rounded to more noise."""
+    release = params.release
+    multiplier = calibration.sampled_gaussian_multiplier(
+        release.epsilon, release.delta, rate=rate, steps=steps, neighbours=release.neighbours
     )
+    return (1 - 1e-12) / (multiplier * reach) ** 2
 
 
 def plan(params: Params, facts: Facts) -> Plan:
     """Claimed (Theorem 1) and proven guarantee of one reading."""
     recipe, release = resolve(params, facts), params.release
+    published = recipe.options.calibration == "published"
     claimed = guarantees.claimed(release, delta=release.delta, argument="Xiang et al., Theorem 1")
     parameters = {"epsilon": release.epsilon, "delta": release.delta, "network": recipe.model}
-    parameters |= recipe.options.model_dump(mode="json", exclude={"lower"})
+    # Ids from before there was a choice stay what they were.
+    unsaid = {"lower", "calibration"} if published else {"lower"}
+    parameters |= recipe.options.model_dump(mode="json", exclude=unsaid)
     reads = recipe.schedule.steps * (2 if recipe.flaw else 1)
     proven = _proven(recipe, params)
-    upper = Plan(
-        NAME, VERSION, parameters, reads, proven, claimed, interactive=True, public_only=bool(recipe.flaw)
-    )
+    claim, raw = claimed if published else None, bool(recipe.flaw)
+    upper = Plan(NAME, VERSION, parameters, reads, proven, claim, interactive=True, public_only=raw)
     return lower_layers.price(upper, recipe.options.lower)
 
 

@@ -45,6 +45,25 @@ def test_isotropic_reading_proves_more_than_it_claims() -> None:
     assert priced.passes == 1800 and priced.interactive and not priced.public_only
 
 
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 8.0])
+def test_without_a_preset_noise_is_what_the_asked_epsilon_takes(epsilon: float, neighbours: str) -> None:
+    """Eq. 12 alone proves 1.27 on WDBC where 1 is asked."""
+    asked = {"neighbours": neighbours, "epsilon": epsilon, "epochs": 2, "batch": 50}
+    priced = optimized_noise.plan(params("optimized-noise", **asked), ABOUT)
+    assert 0.99 * epsilon < priced.proven.epsilon <= epsilon
+    assert priced.claimed is None and priced.parameters["calibration"] == "proven"
+    published = optimized_noise.plan(params("optimized-noise", calibration="published", **asked), ABOUT)
+    assert published.claimed is not None and "calibration" not in published.parameters
+    assert abs(published.proven.epsilon - epsilon) > 0.01 * epsilon
+
+
+@pytest.mark.parametrize("options", [{"solution": "frozen"}, {"noise": "average"}, {"order": 500}])
+def test_a_reading_without_a_proof_is_not_calibrated_to_one(options: dict[str, object]) -> None:
+    with pytest.raises(ParamsError, match="use published"):
+        optimized_noise.plan(params("optimized-noise", calibration="proven", **SMALL, **options), ABOUT)
+
+
 def test_noise_on_the_average_is_far_below_the_claim() -> None:
     priced = optimized_noise.plan(
         params("optimized-noise", preset="paper-mnist", epsilon=0.3, noise="average"), MNIST
@@ -69,8 +88,10 @@ def test_order_that_leaves_nothing_is_refused_with_the_least_one() -> None:
 @pytest.mark.parametrize("name", ["optimized-noise", "ellipsoid-noise"])
 def test_replacing_is_charged_more_than_zeroing_out(name: str) -> None:
     plan = mechanism(name).plan
+    published = {"calibration": "published"} if name == "optimized-noise" else {}
     out, replaced = (
-        plan(params(name, neighbours=near, **SMALL), ABOUT).proven for near in ("zero-out", "replace-one")
+        plan(params(name, neighbours=near, **SMALL, **published), ABOUT).proven
+        for near in ("zero-out", "replace-one")
     )
     assert replaced.epsilon > 1.5 * out.epsilon or name == "ellipsoid-noise"
     assert replaced.sensitivity != out.sensitivity
@@ -191,7 +212,7 @@ def test_training_learns_resumes_and_is_loaded(
 
 
 def test_attack_stays_below_the_proof_and_passes_the_claim() -> None:
-    asked = params("optimized-noise", epsilon=0.1, epochs=5, batch=250, clip=1.0)
+    asked = params("optimized-noise", calibration="published", epsilon=0.1, epochs=5, batch=250, clip=1.0)
     (target,) = attacks.targets_of(asked, ABOUT)
     verdict = attack.attack(
         target, trials=200_000, confidence=0.95, seed=0, sampler="numpy", tick=lambda done, total: None
