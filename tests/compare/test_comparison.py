@@ -104,7 +104,7 @@ def test_page_has_every_row_and_every_reason(results: Path) -> None:
 
 def test_command_filters_and_writes(results: Path, tmp_path: Path) -> None:
     if not cli.app.registered_commands:
-        cli._register()
+        cli._register(["compare"])
     runner = CliRunner()
     shown = runner.invoke(cli.app, ["compare", "--results", str(results), "--dataset", "wdbc", "--json"])
     assert [row["mechanism"] for row in json.loads(shown.stdout)] == ["coefficients"]
