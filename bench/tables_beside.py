@@ -1,7 +1,7 @@
 """Tables beside what a tabular user would otherwise choose: DP-EBM, diffprivlib, Opacus, and scikit-learn without
 privacy.
 
-    python -m bench.tables_beside [--tools TOOL ...] [--tables TABLE ...]
+    python -m bench.tables_beside [--tools TOOL ...] [--tables TABLE ...] [--epsilons 3 ...] [--splits N]
 
 The same splits (80/20), bounds, epsilon and delta for all; DP-EBM's learning rate is chosen for it on a
 validation fifth. Cells go to bench/results/tables/beside.jsonl as they come and are not made twice. Every
@@ -43,12 +43,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", nargs="*")
     parser.add_argument("--tools", nargs="*", default=[*OPEN, *PRIVATE])
+    parser.add_argument("--epsilons", nargs="*", type=float, default=EPSILONS)
+    parser.add_argument("--splits", type=int, default=SPLITS)
     asked = parser.parse_args()
     known = [*keel.names("held_out"), *keel.names("report_only")]
     tables = asked.tables or [name for name in known if keel.has(name)]
     done = {tuple(row[name] for name in ("table", "split", "epsilon", "tool")) for row in rows()}
-    for split in range(SPLITS):
-        for epsilon in EPSILONS:
+    for split in range(asked.splits):
+        for epsilon in asked.epsilons:
             for tool in asked.tools:
                 for table in tables:
                     cell = (table, split, None if tool in OPEN else epsilon, tool)
@@ -204,7 +206,8 @@ def peer(table: keel.Table, kept: Any, held: Any, epsilon: float, tool: str) -> 
             classes=len(table.schema.label.classes), nominal=[bool(column.categories) for column in columns],
             bounds=[column.bounds or (0.0, 1.0) for column in columns], one_hot=one_hot, columns=len(columns),
         )  # fmt: skip
-        command = [str(environment(tool)), str(PEERS), str(task), tool, str(epsilon), str(DELTA)]
+        # -P: numbers.py beside this file is not the library's module of that name.
+        command = [str(environment(tool)), "-P", str(PEERS), str(task), tool, str(epsilon), str(DELTA)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{tool} failed on {table.schema.name}: {done.stderr[-400:]}")
