@@ -102,6 +102,13 @@ def choose_ridge(moments: Moments, wanted: float | str) -> float:
     return min(0.5, max(0.1, 0.45 - 0.1 * math.log(moments.level)))
 
 
+def damping(moments: Moments, ridge: float, even: float) -> float:
+    """One ridge for two: a part of the noise's radius, and a part of the rows' mean eigenvalue. Where noise is
+    most of the matrix, the second keeps steps from following its eigenvectors.
+    """
+    return ridge + even / moments.level
+
+
 def choose_damping(moments: Moments, wanted: float | str) -> float | None:
     """A ridge, or None to clean the spectrum: where it is large (cleaning rests on that) and noise does not
     cover all of it.

@@ -15,7 +15,7 @@ from airlock.models.explain import Explanation, Law
 from airlock.models.features.rows import LIMIT
 from airlock.models.features.softmax import BOUND
 from airlock.models.model import Model
-from airlock.models.moments import choose_damping, closed_form, moments_of
+from airlock.models.moments import choose_damping, closed_form, damping, moments_of
 from airlock.params import TrainParams
 
 FILE = "relevance.parquet"
@@ -60,7 +60,14 @@ def law_of(model: Model, params: TrainParams, release: Manifest, tensors: Tensor
     asked = release.parameters
     last = max((name for name in sums if name.startswith("residuals-")), key=lambda name: int(name[10:]))
     moved = float(sums[last]["scale"]) * asked["clip"] / (LIMIT * BOUND) * asked["step"] * classes
-    return Law(moments, float(asked["ridge"]), moved, cross)
+    ridge = damping(moments, float(asked["ridge"]), float(asked.get("even_ridge", 0.0)))
+    if len(model.layers) == 1:
+        # Scores may have been scaled since (airlock/models/sureness.py).
+        told = float(np.linalg.norm(tensors["head"].astype(np.float64))) * float(release.details["head_unit"])
+        moved *= (
+            float(np.linalg.norm(model.layers[0][0])) / max(told, 1e-300) if "sureness" in tensors else 1.0
+        )
+    return Law(moments, ridge, moved, cross)
 
 
 def write(found: Explanation, path: Path) -> None:

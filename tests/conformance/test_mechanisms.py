@@ -66,6 +66,19 @@ class TestIterated(Conformance):
     name, on_cluster, asks_first, ticks = "coefficients-iterated", True, True, True
 
 
+class TestIteratedByTheRuleForSmallTables(Conformance):
+    """With the options that `auto` gives them."""
+
+    name, on_cluster, asks_first, ticks = "coefficients-iterated", True, True, True
+    options: ClassVar = {
+        "shrunk_centre": True,
+        "even_ridge": 1.0,
+        "sureness_share": 0.1,
+        "rounds": 3,
+        "mean_share": 0.1,
+    }
+
+
 class Quantiles(Conformance):
     """With numbers through their private quantiles, asked before all else."""
 

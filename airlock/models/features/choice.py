@@ -3,13 +3,16 @@
 For tables the rule was found on development tables that no figure is reported on
 (bench/results/tables/rule.md, docs/mechanism.md): random cosines pay as soon as there is signal, and how many
 of them depends on it. The signal is n mu, records times the shift that (epsilon, delta) allows: how far the
-sum over all records stands above its noise.
+sum over all records stands above its noise. Where it is scarce for so many columns and classes, the columns
+alone go in, with few rounds and little for the Gram matrix, which would be all noise.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from airlock.errors import ParamsError
 from airlock.models.features import hybrid
@@ -27,21 +30,38 @@ SPREAD = 3
 LEAST, MOST, FACTOR = 32, 384, 1.7
 """Cosines: FACTOR signal^(2/3), within LEAST and MOST; the noise of the whitening is then the same part of a
 row at every size."""
+SCARCE, PLENTY = 4 / 3, 600
+"""Signal for each column and class, below which no cosine pays; signal from which ten rounds do."""
+PLENTY_OPTIONS = {"sureness_share": 0.02}
+_SMALL = {"shrunk_centre": True, "even_ridge": 1.0, **PLENTY_OPTIONS}
+ENOUGH_OPTIONS = {"mean_share": 0.06, "cross_share": 0.10, "rounds": 7, **_SMALL}
+SCARCE_OPTIONS = {
+    "mean_share": 0.10,
+    "gram_share": 0.08,
+    "cross_share": 0.20,
+    "ridge": 0.45,
+    "rounds": 5,
+    **_SMALL,
+}
+"""What `coefficients-iterated` is asked where map and options are its own choice; what is named in params.yaml comes
+first."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Mechanism and feature map of a release, and why they are these."""
+    """Mechanism, feature map and options of a release, and why they are these."""
 
     mechanism: str
     features: str
     reason: str
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def settle(params: Params, facts: Facts) -> Params:
-    """The same parameters with mechanism and feature map by name."""
+    """The same parameters with mechanism, feature map and what goes with it by name."""
     chosen = choose(params.release, facts)
-    return _changed(params, mechanism=chosen.mechanism, features=chosen.features)
+    options = {**chosen.options, **params.release.options}
+    return _changed(params, mechanism=chosen.mechanism, features=chosen.features, options=options)
 
 
 def settle_mechanism(params: Params, kind: str) -> Params:
@@ -49,7 +69,7 @@ def settle_mechanism(params: Params, kind: str) -> Params:
     return _changed(params, mechanism=_mechanism(params.release, kind))
 
 
-def _changed(params: Params, **names: str) -> Params:
+def _changed(params: Params, **names: Any) -> Params:
     return params.model_copy(update={"release": params.release.model_copy(update=names)})
 
 
@@ -75,13 +95,27 @@ def choose(release: ReleaseParams, facts: Facts) -> Choice:
     if mechanism != ROUNDS or facts.kind != "tabular" or facts.layout is None:
         return Choice(mechanism, DEFAULTS[facts.kind], f"the map for {facts.kind} data")
     found = signal(release, facts)
+    if facts.number is None and found < SCARCE * facts.shape[0] * len(facts.labels):
+        return _scarce(mechanism, found, facts)
     width = min(MOST, max(LEAST, round(FACTOR * found ** (2 / 3))))
     columns = hybrid.columns_of(facts.layout)
     reason = (
         f"{width} cosines beside {columns} column{'s' if columns > 1 else ''}, for a signal of {found:,.0f} "
         f"({facts.n:,} records at this epsilon and delta)"
     )
-    return Choice(mechanism, _complete(f"hybrid-{width}-1", release, facts), reason)
+    options = {} if facts.number else ENOUGH_OPTIONS if found < PLENTY else PLENTY_OPTIONS
+    return Choice(mechanism, _complete(f"hybrid-{width}-1", release, facts), reason, options)
+
+
+def _scarce(mechanism: str, found: float, facts: Facts) -> Choice:
+    """The columns alone."""
+    width, classes = facts.shape[0], len(facts.labels)
+    reason = (
+        f"no cosines, for a signal of {found:,.0f} ({facts.n:,} records at this epsilon and delta) is scarce for "
+        f"{width:,} encoded column{'s' if width > 1 else ''} and {classes} classes"
+    )
+    options = {"clip": clip_for(classes), **SCARCE_OPTIONS}
+    return Choice(mechanism, DEFAULTS["tabular"], reason, options)
 
 
 def signal(release: ReleaseParams, facts: Facts) -> float:

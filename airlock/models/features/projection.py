@@ -88,13 +88,23 @@ Step = Centre | Whiten | Neurons
 
 
 def centre(
-    total: NDArray[np.int64], n: int, *, bias: int = 0, weights: NDArray[np.float64] | None = None
+    total: NDArray[np.int64],
+    n: int,
+    *,
+    bias: int = 0,
+    weights: NDArray[np.float64] | None = None,
+    noise: float = 0.0,
 ) -> Centre:
     """From a noisy sum of rows to a centring step.
 
-    The mean of rows of norm 1 has norm at most 1, so a longer one is scaled back.
+    The mean of rows of norm 1 has norm at most 1, so a longer one is scaled back. Where `noise`, the deviation
+    of the sum's noise, is given, the sum is shrunk by the part of its square that noise accounts for (James and
+    Stein 1961): of few records in many columns noise is most of it, and would be taken off every row.
     """
     mean = total.astype(np.float64) / n
+    if noise:
+        square = max(float(mean @ mean) * n * n, 1.0)
+        mean *= max(0.0, 1.0 - len(mean) * noise * noise / square)
     mean *= min(1.0, LIMIT / max(float(np.sqrt(mean @ mean)), 1.0))
     integers = None
     if weights is not None:

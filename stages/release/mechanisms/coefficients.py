@@ -81,6 +81,7 @@ class Recipe:
     number: tuple[float, float] | None = None
     strategy: Strategy | None = None
     columns: tuple[int, ...] = ()
+    shrunk: bool = False
 
     @property
     def size(self) -> int:
@@ -243,6 +244,7 @@ def parameters(recipe: Recipe, params: Params, divided: Divided) -> dict[str, An
         **recipe.moved,
         **running_totals.parameters(recipe.strategy),
         **({"quantiles": list(recipe.columns)} if recipe.columns else {}),
+        **({"centre": "shrunk"} if recipe.shrunk else {}),
     }
 
 
@@ -354,7 +356,7 @@ def prepare(recipe: Recipe, divided: Divided, records: Records, noisy_sums: Nois
     told, _ = given.earlier()
     if recipe.columns:
         records.before = quantiles.quantiles(told["quantiles"], _places(recipe))
-    records.steps.append(centre(told["mean"], n, bias=recipe.bias))
+    records.steps.append(centre(told["mean"], n, bias=recipe.bias, noise=_noise(recipe, divided.first)))
     if "whitening" in recipe.shares:
         scale = next(one.scale for one in divided.first if one.query.purpose == "whitening")
         records.steps.append(whiten(told["whitening"], scale, recipe.ridge))
@@ -363,6 +365,12 @@ def prepare(recipe: Recipe, divided: Divided, records: Records, noisy_sums: Nois
 
 def _places(recipe: Recipe) -> NDArray[np.int64]:
     return np.array(recipe.columns, np.int64)
+
+
+def _noise(recipe: Recipe, priced: Iterable[Priced]) -> float:
+    """Of the sum of rows, where the centre is shrunk by it."""
+    found = (one.scale for one in priced if one.query.purpose == "mean")
+    return next(found, 0.0) if recipe.shrunk else 0.0
 
 
 def _level(released: Mapping[str, NDArray[Any]], priced: Iterable[Priced], n: int) -> int:
@@ -388,7 +396,8 @@ def ask_geometry(
         total = noisy_sums.add_noise("mean", exact["mean"])
         if "level" in exact:
             noisy_sums.add_noise("level", exact["level"])
-    records.steps.append(centre(total, n, bias=recipe.bias, weights=weights))
+    noise = _noise(recipe, noisy_sums.priced.values())
+    records.steps.append(centre(total, n, bias=recipe.bias, weights=weights, noise=noise))
     if "whitening" in recipe.shares:
         gram = noisy_sums.add_noise("whitening", records.ask(Wanted({"whitening": "gram"}))["whitening"])
         records.steps.append(whiten(gram, noisy_sums.priced["whitening"].scale, recipe.ridge))

@@ -4,8 +4,9 @@
 A round releases S = sum a r^T, where r = y - softmax(a W) is clipped to norm C, and moves W by 2 M (G +
 ridge)^-1 S: a damped Newton step of the logistic loss, whose Hessian at the start is G / M (the 2 makes up
 for what clipping takes away). Reads depend on the model being trained, so it is interactive. Rows have norm
-at most 1, residuals at most the clip C (0.2; sqrt(0.32 / M) on the hybrid map of tables): S has L2
-sensitivity C under zero-out.
+at most 1, residuals at most the clip C (0.2; sqrt(0.32 / M) for tables by the rule of
+airlock/models/features/choice.py): S has L2 sensitivity C under zero-out. The last round may ask besides how
+often the head is right, less how sure it is of that (airlock/models/sureness.py): sensitivity 2 for four factors.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import numpy as np
 from pydantic import Field
 
 from airlock.errors import ParamsError
+from airlock.models import sureness
 from airlock.models.features.choice import clip_for, settle
 from airlock.models.features.rows import LIMIT
-from airlock.models.features.softmax import BOUND, residuals
-from airlock.models.moments import Moments, closed_form, moments_of
+from airlock.models.features.softmax import BOUND, residuals, surplus
+from airlock.models.moments import Moments, closed_form, damping, moments_of
 from airlock.params import Params, Section, check
 from airlock.privacy import sensitivity
 from airlock.privacy.plan import Facts, Plan
@@ -51,7 +53,9 @@ START = 0.8
 class Options(Section):
     """release.options of `coefficients-iterated`.
 
-    Shares are of mu squared; what they leave goes to the rounds, in equal parts.
+    Shares are of mu squared; what they leave goes to the rounds, in equal parts. `ridge` is in units of the
+    radius of the Gram matrix's noise, `even_ridge` in units of the rows' mean eigenvalue n / width. `rounds` is for
+    release.passes auto. For tables `auto` sets some of these by public facts (airlock/models/features/choice.py).
     """
 
     mean_share: float = Field(0.03, gt=0, lt=1)
@@ -62,6 +66,14 @@ class Options(Section):
     ridge: float = Field(0.3, ge=1e-6, le=1e6)
     clip: float | None = Field(None, ge=1e-6, le=2)
     step: float = Field(2.0, gt=0, le=1e3)
+    rounds: int = Field(ROUNDS, ge=1, le=100)
+    shrunk_centre: bool = False
+    even_ridge: float = Field(0.0, ge=0, le=1e6)
+    sureness_share: float = Field(0.0, ge=0, lt=1)
+
+    def newer(self) -> dict[str, float]:
+        """What shapes the rounds and was not always there, so that ids without it are what they were."""
+        return {"even_ridge": self.even_ridge} if self.even_ridge else {}
 
 
 class Settled(Options):
@@ -73,44 +85,50 @@ class Settled(Options):
 @dataclass(frozen=True)
 class Residuals(Sendable):
     """The question of a round: sum a r^T over a chunk, for the residuals r of a head that depends on earlier
-    releases only.
+    releases only; of the last one also how often it is right, less how sure.
     """
 
     head: Head
     clip: float
+    last: bool = False
     kind: ClassVar[str] = "residuals"
 
     def __call__(self, chunk: Chunk) -> Sums:
         targets = label_rows(chunk.labels, self.head.integers.shape[1])
-        found = residuals(self.head.scores(chunk.rows), targets, self.clip)
-        return {"residuals": cross_of(chunk, found, BOUND)}
+        scores = self.head.scores(chunk.rows)
+        found = {"residuals": cross_of(chunk, residuals(scores, targets, self.clip), BOUND)}
+        if self.last:
+            found["sureness"] = surplus(scores, targets, sureness.FACTORS).sum(axis=0).astype(np.int64)
+        return found
 
     def packed(self) -> tuple[dict[str, Any], Sums]:
         """Clip, unit and head: all made from earlier releases."""
-        return {"clip": self.clip, "unit": self.head.unit}, {"head": self.head.integers}
+        plain = {"clip": self.clip, "unit": self.head.unit, "last": self.last}
+        return plain, {"head": self.head.integers}
 
     @classmethod
     def unpacked(cls, plain: Mapping[str, Any], tensors: Sums) -> Self:
         """The inverse of `packed`."""
-        return cls(Head(tensors["head"], plain["unit"]), plain["clip"])
+        return cls(Head(tensors["head"], plain["unit"]), plain["clip"], plain["last"])
 
 
 def resolve(params: Params, facts: Facts) -> tuple[Recipe, Settled | numbers.Options, int]:
     """The recipe of the first passes, the options, and the number of rounds."""
     where = "params.yaml: release.options"
+    params = settle(params, facts)
     options: Options | numbers.Options
     options = (
         check(numbers.Options, params.release.options, where)
         if facts.number
         else check(Options, params.release.options, where)
     )
-    params = settle(params, facts)
     settled = options if isinstance(options, numbers.Options) else _settled(options, params, facts)
     first = params.model_copy(
         update={"release": params.release.model_copy(update={"passes": "auto", "options": {}})}
     )
     recipe = coefficients.resolve(first, facts)
-    passes = recipe.passes + ROUNDS if params.release.passes == "auto" else params.release.passes
+    wished = options.rounds if isinstance(options, Options) else ROUNDS
+    passes = recipe.passes + wished if params.release.passes == "auto" else params.release.passes
     rounds = passes - recipe.passes
     if not 1 <= rounds <= 100:
         raise ParamsError(
@@ -124,6 +142,7 @@ def resolve(params: Params, facts: Facts) -> tuple[Recipe, Settled | numbers.Opt
         "gram": options.gram_share,
         "cross": options.cross_share,
         "level": coefficients.LEVEL_SHARE if facts.number else 0.0,
+        "sureness": options.sureness_share if isinstance(options, Options) else 0.0,
     }
     rest = 1.0 - sum(wanted.values())
     if rest <= 0:
@@ -133,7 +152,8 @@ def resolve(params: Params, facts: Facts) -> tuple[Recipe, Settled | numbers.Opt
     wanted |= {f"residuals-{index + 1}": rest / rounds for index in range(rounds)}
     left = coefficients.left_by_relevance(params)
     shares = {purpose: share * left for purpose, share in wanted.items() if share > 0}
-    return replace(recipe, shares=shares, ridge=options.whitening_ridge), settled, rounds
+    shrunk = isinstance(options, Options) and options.shrunk_centre
+    return replace(recipe, shares=shares, ridge=options.whitening_ridge, shrunk=shrunk), settled, rounds
 
 
 def _settled(options: Options, params: Params, facts: Facts) -> Settled:
@@ -155,6 +175,9 @@ def queries(
             Query(name, recipe.passes + place, bound, "gaussian", cells, recipe.shares[name])
             for place, name in enumerate(names, start=1)
         ]
+        if share := recipe.shares.get("sureness"):
+            reach, last = sensitivity.mean(sureness.norm(), neighbours=near), recipe.passes + rounds
+            asked.append(Query("sureness", last, reach, "gaussian", len(sureness.FACTORS), share))
     return [*coefficients.queries(recipe, params), *(query.of_unit(recipe.per_unit) for query in asked)]
 
 
@@ -176,7 +199,7 @@ def plan(params: Params, facts: Facts) -> Plan:
     named = (
         options.named()
         if isinstance(options, numbers.Options)
-        else {"clip": options.clip, "ridge": options.ridge, "step": options.step}
+        else {"clip": options.clip, "ridge": options.ridge, "step": options.step, **options.newer()}
     )
     parameters = {**coefficients.parameters(recipe, params, divided), **named}
     passes = recipe.passes + rounds - divided.passes
@@ -215,7 +238,8 @@ def make(given: Given) -> Released:
     tensors, details = finish(recipe, records, noisy_sums, recipe.passes + rounds - divided.passes, level)
     # Only beside a first release: what one stage released before says of itself what it always said.
     curve = {"residuals": sizes} if divided.first or recipe.number else {}
-    return {**tensors, "head": head.integers}, {**details, "head_unit": head.unit, **curve}
+    sure = {name: noisy_sums.released[name] for name in ["sureness"] if name in recipe.shares}
+    return {**tensors, **sure, "head": head.integers}, {**details, "head_unit": head.unit, **curve}
 
 
 def _rounds(
@@ -223,13 +247,17 @@ def _rounds(
 ) -> tuple[Head, list[float]]:
     """The last head, and what was left unexplained before each round."""
     classes, sizes = moments.cross.shape[1], list[float]()
-    head = Head.of(START * classes * closed_form(moments, options.ridge))
+    ridge = damping(moments, options.ridge, options.even_ridge)
+    head = Head.of(START * classes * closed_form(moments, ridge))
     for index in range(rounds):
         given.tick(index, rounds)
-        exact = records.ask(Residuals(head, options.clip))["residuals"]
-        noisy = noisy_sums.add_noise(f"residuals-{index + 1}", exact).astype(np.float64) * (
+        last = index == rounds - 1 and "sureness" in noisy_sums.priced
+        exact = records.ask(Residuals(head, options.clip, last))
+        noisy = noisy_sums.add_noise(f"residuals-{index + 1}", exact["residuals"]).astype(np.float64) * (
             options.clip / (LIMIT * BOUND)
         )
+        if last:
+            noisy_sums.add_noise("sureness", exact["sureness"])
         sizes.append(float(np.linalg.norm(noisy)) / given.facts.n)
-        head = Head.of(head.weights + options.step * classes * moments.solve(noisy, options.ridge))
+        head = Head.of(head.weights + options.step * classes * moments.solve(noisy, ridge))
     return head, sizes

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airlock.models.features.choice import choose, clip_for, settle
+from airlock.models.features.choice import choose, clip_for, settle, signal
 from airlock.params import Params, load_params
 from airlock.privacy.plan import Facts
 
@@ -22,7 +22,7 @@ def asked(**release: object) -> Params:
 
 
 @pytest.mark.parametrize(
-    ("n", "epsilon", "width"), [(100, 1.0, 32), (455, 1.0, 42), (8000, 1.0, 283), (10**6, 1.0, 384)]
+    ("n", "epsilon", "width"), [(100, 2.0, 32), (455, 1.0, 42), (8000, 1.0, 283), (10**6, 1.0, 384)]
 )
 def test_cosines_grow_with_the_signal(n: int, epsilon: float, width: int) -> None:
     chosen = choose(asked(epsilon=epsilon).release, replace(TABLE, n=n))
@@ -39,9 +39,33 @@ def test_cosines_grow_with_the_signal(n: int, epsilon: float, width: int) -> Non
 )
 def test_the_rule_never_leaves_its_range(n: int, epsilon: float, near: str, classes: int) -> None:
     known = replace(TABLE, n=n, labels=tuple(str(number) for number in range(classes)))
-    width = int(choose(asked(epsilon=epsilon, neighbours=near).release, known).features.split("-")[1])
-    assert 32 <= width <= 384
+    release = asked(epsilon=epsilon, neighbours=near).release
+    chosen, scarce = choose(release, known), signal(release, known) < 4 / 3 * 16 * classes
+    assert (chosen.features == "tabular-2") == scarce
+    assert scarce or 32 <= int(chosen.features.split("-")[1]) <= 384
     assert 0 < clip_for(classes) <= 0.4
+
+
+@pytest.mark.parametrize(
+    ("n", "features", "rounds"),
+    [(100, "tabular-2", 5), (455, "hybrid-42-1@nx16", 7), (8000, "hybrid-283-1@nx16", None)],
+)
+def test_small_tables_have_options_of_their_own(n: int, features: str, rounds: int | None) -> None:
+    known = replace(TABLE, n=n)
+    settled = settle(asked(epsilon=1.0), known).release
+    assert (settled.features, settled.options.get("rounds")) == (features, rounds)
+    assert ("shrunk_centre" in settled.options) == (rounds is not None)
+    assert settled.options["sureness_share"] == 0.02
+    assert settle(asked(features="tabular-2"), known).release.options == {}
+    number = replace(known, number=(0.0, 1.0), labels=("price",))
+    assert settle(asked(), number).release.options == {}
+    named = settle(asked(options={"rounds": 3, "sureness_share": 0.0}), known).release.options
+    assert (named["rounds"], named["sureness_share"]) == (3, 0.0)
+
+
+def test_why_a_table_gets_no_cosines_is_said() -> None:
+    reason = choose(asked().release, replace(TABLE, n=100)).reason
+    assert "(100 records at this epsilon and delta) is scarce for 16 encoded columns and 2 classes" in reason
 
 
 def test_a_unit_of_many_records_has_less_signal() -> None:

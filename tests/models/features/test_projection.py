@@ -35,6 +35,25 @@ def test_centred_rows_stay_within_the_limit_and_nulls_at_zero(given_rows, total,
     assert not made[2].any()
 
 
+@given(arrays(np.int64, (4,), elements=st.integers(-(2**40), 2**40)), st.floats(1, 1e12))
+def test_a_shrunk_centre_points_the_same_way_and_is_shorter(total: np.ndarray, noise: float) -> None:
+    plain, shrunk = centre(total, 10**8).centre, centre(total, 10**8, noise=noise).centre
+    assert (np.abs(shrunk) <= np.abs(plain)).all()
+    assert (shrunk * plain >= 0).all()
+    if 4 * noise**2 >= float(total.astype(np.float64) @ total.astype(np.float64)):
+        assert not shrunk.any()
+
+
+def test_a_mean_that_stands_out_stays_and_noise_alone_is_no_centre() -> None:
+    random = np.random.default_rng(0)
+    noise = np.rint(random.standard_normal(400) * 1e6).astype(np.int64)
+    far = np.full(400, 10**9, np.int64)
+    assert np.abs(centre(far, 10**6, noise=1e3).centre - centre(far, 10**6).centre).max() <= 1
+    assert np.linalg.norm(centre(noise, 100, noise=1e6).centre) < 0.5 * np.linalg.norm(
+        centre(noise, 100).centre
+    )
+
+
 @settings(max_examples=50)
 @given(integers, arrays(np.int64, (4, 4), elements=st.integers(-(2**40), 2**40)))
 def test_whitened_rows_stay_within_the_limit_and_nulls_at_zero(given_rows, gram) -> None:

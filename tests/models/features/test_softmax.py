@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from airlock.models.features.softmax import BOUND, exponential, residuals, softmax
+from airlock.models.features.softmax import BOUND, exponential, residuals, softmax, surplus
+from airlock.models.sureness import FACTORS, norm
 
 logits = arrays(np.float64, (5, 4), elements=st.floats(-60, 60))
 
@@ -48,3 +49,21 @@ def test_a_residual_does_not_depend_on_the_batch(z: np.ndarray, order: list[int]
     made = residuals(z, targets, 0.3)
     assert np.array_equal(residuals(z[order], targets[order], 0.3), made[order])
     assert np.array_equal(residuals(z[:1], targets[:1], 0.3), made[:1])
+
+
+@given(logits, st.lists(st.integers(-1, 3), min_size=5, max_size=5), st.permutations(range(5)))
+def test_a_surplus_is_right_less_sure_within_its_norm(
+    z: np.ndarray, labels: list[int], order: list[int]
+) -> None:
+    targets = np.array([[float(label == c) for c in range(4)] for label in labels])
+    made = surplus(z, targets, FACTORS)
+    assert np.array_equal(made, np.trunc(made))
+    assert np.array_equal(surplus(z[order], targets[order], FACTORS), made[order])
+    for row, label, scores in zip(made, labels, z, strict=True):
+        assert sum(int(value) ** 2 for value in row) <= norm() ** 2
+        if label < 0:
+            assert not row.any()
+            continue
+        sure = [max(softmax(scores[None] * factor)[0]) for factor in FACTORS]
+        expected = [((scores.argmax() == label) - one) * BOUND for one in sure]
+        assert np.abs(row - expected).max() <= 1 + 1e-9

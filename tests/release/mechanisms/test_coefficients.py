@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airlock.errors import ParamsError
+from airlock.models import sureness
 from airlock.models.features.features import feature_map
 from airlock.models.features.projection import steps_of
 from airlock.models.features.rows import LIMIT
@@ -190,6 +191,7 @@ def questions(steps: int, classes: int, size: int, seed: int) -> dict[str, Calla
         "gram": Wanted({"gram": "gram"}),
         "cross": Wanted({"cross": "cross"}, classes),
         "residuals": iterated.Residuals(head, 0.3),
+        "sureness": iterated.Residuals(head, 0.3, last=True),
     }
 
 
@@ -244,6 +246,7 @@ def test_no_neighbour_moves_a_sum_by_more_than_its_sensitivity(
             "gram": sensitivity.gram(LIMIT, neighbours=near),
             "cross": sensitivity.cross(LIMIT, labels="centred", classes=3, neighbours=near),
             "residuals": sensitivity.bounded_cross(LIMIT, BOUND, neighbours=near),
+            "sureness": sensitivity.mean(sureness.norm(), neighbours=near),
         }
         for near in ("zero-out", "replace-one")
     }
@@ -327,20 +330,38 @@ def test_the_stages_price_auto_as_what_it_means() -> None:
         )
         assert auto == named
         passes.append(next(iter(auto.values())).passes)
-    assert passes == [2, 11]
+    assert passes == [1, 6]
 
 
-def test_a_table_with_a_layout_is_released_through_the_hybrid_map(tmp_path: Path) -> None:
-    """Cosines and clip by the rule, whitened, ten rounds: thirteen passes, which the details name one by one."""
+@pytest.mark.parametrize(
+    ("epsilon", "features", "passes", "width"),
+    [(1.0, "tabular-2", 7, 4), (3.0, "hybrid-32-1@n.g3.c2", 10, 39)],
+)
+def test_a_table_with_a_layout_is_released_by_the_rule(
+    tmp_path: Path, epsilon: float, features: str, passes: int, width: int
+) -> None:
+    """Map, clip and rounds by signal, and what the last round asks besides: the details name every pass."""
     x, y = table(50, 4, 3)
-    params, known = parameters(mechanism="coefficients-iterated"), facts(x, 3, layout="n.g3.c2")
+    params = parameters(mechanism="coefficients-iterated", epsilon=epsilon)
+    known = facts(x, 3, layout="n.g3.c2")
     plan = iterated.plan(params, known)
-    assert plan.passes == 13
-    assert plan.parameters["features"] == "hybrid-32-1@nx2.c2"
+    assert (plan.parameters["features"], plan.passes) == (features, passes)
     assert plan.parameters["clip"] == math.sqrt(0.32 / 3)
+    assert (plan.parameters["centre"], plan.parameters["even_ridge"]) == ("shrunk", 1.0)
     tensors, details = iterated.make(params, known, seal(tmp_path, x, y), key=NOISE, release_id="id")
-    assert sorted({one["pass"] for one in details["sums"].values()}) == list(range(1, 14))
-    assert tensors["head"].shape == (32 + 2 + 2 + 1, 3)
+    assert sorted({one["pass"] for one in details["sums"].values()}) == list(range(1, passes + 1))
+    assert details["sums"]["sureness"]["pass"] == passes
+    assert (tensors["head"].shape, tensors["sureness"].shape) == ((width + 1, 3), (4,))
+
+
+def test_ids_of_named_maps_are_what_they_were() -> None:
+    """Options that came later are hashed where they are used, and only there."""
+    known = facts(table(50, 4, 3)[0], 3, layout="n.g3.c2")
+    named = parameters(mechanism="coefficients-iterated", features="hybrid-32-1")
+    plan = iterated.plan(named, known)
+    assert plan.passes == 13
+    assert not {"centre", "even_ridge"} & set(plan.parameters)
+    assert "sureness" not in plan.parameters["shares"]
     named = parameters(mechanism="coefficients-iterated", features="tabular-2", options={"clip": 0.3})
     assert iterated.plan(named, known).parameters["clip"] == 0.3
     assert iterated.plan(named, known).passes == 12
