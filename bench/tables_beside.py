@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from airlock.models.features.softmax import softmax
+from airlock.models.measures import calibration_error
 from bench import keel
 
 RESULTS = Path(__file__).parent / "results/tables/beside.jsonl"
@@ -90,6 +92,8 @@ def measure(name: str, split: int, epsilon: float, tool: str) -> dict[str, Any]:
         scores, said = peer(table, kept, held, epsilon, tool)
     seconds = said.pop("seconds", time.perf_counter() - start)
     right = float(np.mean(scores.argmax(axis=1) == table.y[held]))
+    if tool.startswith("airlock"):
+        said["calibration_error"] = round(calibration_error(softmax(scores), table.y[held]), 4)
     return {"accuracy": right, "auc": area(scores, table.y[held]), "seconds": round(seconds, 3), **said}
 
 

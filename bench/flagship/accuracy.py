@@ -109,12 +109,12 @@ def measure(
             runs[key].append(pipeline.run(params, noise=key * 1000 + fold))
     accuracies = [statistics.fmean(one.accuracy for one in run) for run in runs]
     flat = [one for run in runs for one in run]
-    from airlock.models.features.features import choose
+    from airlock.models.features.choice import choose
 
     return {
         "dataset": dataset,
         "mechanism": mechanism,
-        "features": choose(features, pipeline.facts.kind, pipeline.facts.features),
+        "features": choose(params.release, pipeline.facts).features.partition("@")[0],
         "epsilon": epsilon,
         "proven_epsilon": max(one.proven for one in flat),
         "delta": params.release.delta,
