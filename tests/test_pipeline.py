@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import yaml
 
+from airlock.inside import manifest
+from airlock.models import sureness
+from airlock.storage import load_model, load_tensors
 from tests.conftest import Workspace
 
 STAGES = ["ingest", "relevance", "release", "train", "evaluate", "report"]
@@ -194,3 +198,22 @@ def test_a_pipeline_that_would_not_fit_releases_nothing_at_all(workspace: Worksp
     done = workspace.run("airlock", "run", "relevance", check=False)
     assert done.returncode == 1 and "clinic" in done.stderr and "0.1" in done.stderr
     assert not (workspace.root / "data/released").exists()
+
+
+def test_auto_for_a_table_is_what_the_plan_says(finished: Workspace) -> None:
+    """The default that users get: planned with its reason, released in its passes, calibrated by its last round."""
+    finished.set("release.mechanism", "auto")
+    planned = finished.run("airlock", "budget", "plan").stdout
+    (line,) = [line for line in planned.splitlines() if line.startswith("coefficients-iterated through ")]
+    assert "cosines beside 30 columns, for a signal of" in line
+    finished.run("dvc", "repro", "train")
+    release = manifest.load(finished.root / "data/released/release")
+    first = manifest.load(finished.root / "data/released/relevance")
+    assert release.details["features"] in line
+    assert (first.passes, release.passes) == (2, 8)
+    assert manifest.total_epsilon([first, release]) == pytest.approx(1.0, rel=1e-9)
+    tensors = load_tensors(finished.root / "data/released/release/release.safetensors")
+    noise, n = release.details["sums"]["sureness"]["scale"], release.details["data"]["n"]
+    factor = sureness.factor_of(tensors["sureness"], n, noise)
+    head = tensors["head"] * release.details["head_unit"]
+    assert np.allclose(load_model(finished.root / "data/model").layers[0][0], head * factor)

@@ -38,7 +38,9 @@ def test_answers_a_program_and_agrees_with_the_probe() -> None:
         "GPU",
     }
     assert set(answer["versions"]) >= {"linux", "landlock", "python", "dvc", "torch"}
-    told = subprocess.run([sys.executable, "-m", "airlock", "--version"], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [sys.executable, "-m", "airlock", "--version"], capture_output=True, text=True, check=True
+    )
     assert told.stdout == f"airlock {answer['versions']['airlock']}\n"
     assert answer["versions"]["airlock"] == metadata.version("airlock-pipeline")
 

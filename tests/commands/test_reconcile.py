@@ -282,7 +282,9 @@ def test_json_of_show_is_one_state_of_the_ledger(desk: Project) -> None:
     assert json.dumps(answer)
 
 
-def test_cap_is_not_raised_on_a_ledger_that_has_forgotten_what_was_seen(owner: Project, tmp_path: Path) -> None:
+def test_cap_is_not_raised_on_a_ledger_that_has_forgotten_what_was_seen(
+    owner: Project, tmp_path: Path
+) -> None:
     """Set by hand on the older ledger, it would count as set before any result was seen."""
     backup = shutil.copytree(owner.folder, tmp_path / "backup")
     release(owner, 2.0)
