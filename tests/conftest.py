@@ -17,8 +17,11 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support import preloaded
+
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
+PATIENCE = 600  # seconds
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -55,15 +58,19 @@ class Workspace:
         self, *command: str, check: bool = True, environment: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a command here; with `check`, a failure shows what it printed."""
-        done = subprocess.run(
-            command,
-            cwd=self.root,
-            env={**self.environment, **(environment or {})},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
-        )
+        given = {**self.environment, **(environment or {})}
+        if preloaded.fits(command, given):
+            done = preloaded.run(command, cwd=self.root, environment=given, timeout=PATIENCE)
+        else:
+            done = subprocess.run(
+                command,
+                cwd=self.root,
+                env=given,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=PATIENCE,
+            )
         if check and done.returncode != 0:
             raise AssertionError(
                 f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
