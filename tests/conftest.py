@@ -5,6 +5,7 @@ AIRLOCK_HOME.
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import shutil
 import subprocess
@@ -13,6 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+# With as many threads as cores, test processes wait for each other at every small sum. Before torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import yaml
@@ -27,6 +31,12 @@ PATIENCE = 600  # seconds
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole pipelines first: a long test that begins last keeps one of two cores waiting."""
     items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: it need not be looked through for cycles again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @dataclass(frozen=True)

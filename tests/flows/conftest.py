@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,13 +18,22 @@ def plant(_finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Wor
     return copy_of(_finished, folder)
 
 
+_running: list[Station] = []
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """A server that nobody asks any more works on, for its schedule: it ends with the last test of this folder."""
+    if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
+        while _running:
+            _running.pop().stop()
+
+
 @pytest.fixture(scope="session")
-def station(plant: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Station]:
+def station(plant: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Station:
     """A server with a worker on the sensitive side."""
     folder = tmp_path_factory.mktemp("station")
     made = Station(folder, plant.root, plant.environment | listening(folder / "hook"))
-    try:
-        made.work("sensitive")
-        yield made
-    finally:
-        made.stop()
+    _running.append(made)
+    made.work("sensitive")
+    return made
