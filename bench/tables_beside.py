@@ -93,7 +93,9 @@ def measure(name: str, split: int, epsilon: float, tool: str) -> dict[str, Any]:
     seconds = said.pop("seconds", time.perf_counter() - start)
     right = float(np.mean(scores.argmax(axis=1) == table.y[held]))
     if tool.startswith("airlock"):
-        said["calibration_error"] = round(calibration_error(softmax(scores), table.y[held]), 4)
+        said["calibration_error"] = round(
+            calibration_error(softmax(scores), table.y[held].astype(np.int64)), 4
+        )
     return {"accuracy": right, "auc": area(scores, table.y[held]), "seconds": round(seconds, 3), **said}
 
 
