@@ -14,10 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from airlock.errors import ParamsError
 from airlock.inside import manifest
+from airlock.inside.room import Room
 from airlock.params import Params
 from airlock.storage import load_model, load_tensors
 from stages.mechanisms import MECHANISMS, mechanism
+from stages.open import train
 from tests.support.sealed_records import KEY, facts, pictures, seal, table
 
 BEFORE = Path(__file__).parent / "data/before-the-move"
@@ -72,6 +75,15 @@ def test_an_old_release_can_still_be_trained_from(name: str) -> None:
     trained = mechanism(name, "open").train(params, made, tensors)
     wanted = json.loads((BEFORE / "predictions.json").read_text())[name]
     assert trained.model.predict(X[:10]).tolist() == wanted["classes"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_device_that_is_not_here_is_refused_whatever_is_trained_from(name: str) -> None:
+    """Closed forms and released networks would not notice."""
+    params = Params.model_validate({"train": {"device": "nowhere"}})
+    room = Room("train", params, paths={"data/released/release": BEFORE / "releases" / name})
+    with pytest.raises(ParamsError, match=r"train\.device 'nowhere' is not on this machine"):
+        train.main(room)
 
 
 def test_an_exact_release_made_again_is_the_same_bytes(tmp_path: Path) -> None:

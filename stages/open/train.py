@@ -30,6 +30,7 @@ def main(room: Room) -> None:
             f"params.yaml: train.target needs a release of 'inputs', and this is one of '{release.mechanism}': "
             "it was made for the label alone"
         )
+    _check_device(room.params.train.device)
     tensors = load_tensors(folder / "release.safetensors")
     trained = mechanisms.mechanism(release.mechanism, "open").train(
         room.params.train,
@@ -54,6 +55,18 @@ def main(room: Room) -> None:
     write_text(
         room.path(CURVE), "epoch,loss\n" + "".join(f"{epoch},{loss:.9g}\n" for epoch, loss in trained.curve)
     )
+
+
+def _check_device(wanted: str) -> None:
+    """Whether it is here, also where a mechanism has nothing left to train: `auto` and `cpu` always are.
+
+    Raises:
+        ParamsError: it is not.
+    """
+    if wanted not in ("auto", "cpu"):
+        from airlock.models.devices import choose_device
+
+        choose_device(wanted, "train.device")
 
 
 def _needed(room: Room, release: manifest.Manifest) -> dict[str, Any]:
