@@ -37,7 +37,9 @@ def train(
     network, loss and steps.
     """
     from airlock.models.devices import choose_device
+    from airlock.models.memory import keep_pages
 
+    keep_pages()
     details, device = release.details, choose_device(params.device, "train.device")
     course = (Program if details.get("network") == PROGRAM else Paper)(params, details, tensors, device)
     keeper = TrainingState(checkpoint, _identity(params, release))

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from airlock.models.classifier import PREFIX
+from airlock.models.memory import keep_pages
 from airlock.models.papers import strided, taylor
 from airlock.models.papers.chebyshev import Polynomial
 from airlock.models.papers.epsilon_hat import EpsilonHatAdam
@@ -45,6 +46,7 @@ CHUNK = 500
 
 def train(recipe: Recipe, given: Given) -> Released:
     """Pre-train the layers, fine-tune what is above them, release the network."""
+    keep_pages()
     data = dp_sgd.load(given.reader, given.facts)
     # No checkpoint: those are for functions of noisy numbers, and this network is none.
     course = Course(Keyed(given.key, given.release_id), tick=given.tick)

@@ -1,0 +1,128 @@
+"""Records a second and core that the papers' programs train on, with pages kept and without.
+
+    python -m bench.papers.throughput          a minute; results go to bench/results/throughput.json
+
+Made-up digits, processor time of one thread, each cell in a process of its own. `before` gives freed memory back
+to the kernel in every step, as it was; `now` is airlock/models/memory.py. Both end in the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RESULTS = Path(__file__).parents[1] / "results/throughput.json"
+CELLS = {
+    "adlm, 120 of a batch": 40,
+    "adlm, batches of 1,800": 2,
+    "pcdbn, pre-training of layer 1, batches of 3,600": 1,
+    "pcdbn, above the layers, 120 of a batch": 400,
+    "pcdbn, above the layers, batches of 3,600": 15,
+}
+"""And how many steps are timed."""
+WAYS = ("before", "now")
+
+
+def main() -> None:
+    """Measure all cells; or (with --cell) one here."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cell", choices=CELLS, help=argparse.SUPPRESS)
+    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.cell:
+        print(json.dumps(measure(asked.cell, asked.way)))
+        return
+    rows = [row for cell in CELLS for row in _both(cell)]
+    RESULTS.write_text(json.dumps({"throughput": rows, "machine": _machine()}, indent=1) + "\n")
+
+
+def _both(cell: str) -> list[dict[str, Any]]:
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "bench.papers.throughput", "--cell", cell, "--way"]
+    found = [subprocess.run([*command, way], check=True, stdout=-1, text=True).stdout for way in WAYS]
+    rows = [json.loads(text.splitlines()[-1]) for text in found]
+    for row in rows:
+        row["ratio"] = round(row["records_a_second"] / rows[0]["records_a_second"], 2)
+        print(row, flush=True)
+    return rows
+
+
+def _machine() -> dict[str, Any]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    known = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    wanted = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+    return {"model": known.get("model name"), "has": [one for one in wanted if one in known.get("flags", "")]}
+
+
+def measure(cell: str, way: str) -> dict[str, Any]:
+    """Steps of a cell, after one that is not counted."""
+    import torch
+
+    from airlock.models.memory import keep_pages
+
+    torch.set_num_threads(1)
+    if way == "now":
+        keep_pages()
+    step, records = (_adlm if cell.startswith("adlm") else _pcdbn)(cell)
+    step(0)
+    start = time.process_time()
+    for number in range(1, CELLS[cell] + 1):
+        step(number)
+    took = (time.process_time() - start) / CELLS[cell]
+    return {
+        "cell": cell,
+        "way": way,
+        "records_a_second": round(records / took),
+        "step_seconds": round(took, 5),
+    }
+
+
+def _adlm(cell: str) -> tuple[Callable[[int], object], int]:
+    from airlock.models.papers import taylor
+    from airlock.params import TrainParams
+    from stages.open.mechanisms.adlm import PROGRAM, Program
+
+    drawn, read = np.random.default_rng(0), 120 if "120" in cell else 1800
+    labels = drawn.integers(0, 10, 1800)
+    tensors: dict[str, Any] = {
+        "inputs": drawn.integers(-2000, 2000, (1800, 784)).astype(np.int32),
+        "coefficients": np.trunc(taylor.coefficients(labels, 10) * 2**16).astype(np.int32),
+        "label_noise": drawn.integers(-1000, 1000, (25, 10)),
+    }
+    data = {"shape": [28, 28, 1], "labels": list("0123456789")}
+    details = {"network": PROGRAM, "grid": 255, "fine": 2**16, "clip": 10.0, "batch": 1800, "data": data}
+    course = Program(TrainParams(batch=read, learning_rate=3e-4), details, tensors, "cpu")
+    course.network.train()
+    return course.epoch, read
+
+
+def _pcdbn(cell: str) -> tuple[Callable[[int], object], int]:
+    from bench.papers.adlm import as_batches
+    from bench.papers.pcdbn import settle
+    from stages.release.interactive import Keyed
+    from stages.release.papers.dp_sgd import dp_sgd
+    from stages.release.papers.pcdbn import pcdbn, program
+
+    drawn, read = np.random.default_rng(0), 120 if "120" in cell else 3600
+    images = drawn.integers(0, 256, (7200, 28, 28, 1)).astype(np.uint8)
+    labels = drawn.integers(0, 10, 7200).astype(np.int32)
+    options = {"preset": "authors-code", "epochs": 300, "step_records": read}
+    params, facts = settle({"epsilon": 0.5, "options": options}, len(labels))
+    data = dp_sgd.load(as_batches(images, labels), facts)
+    course = program.Program(pcdbn.resolve(params, facts), facts, data, Keyed(bytes(32), "throughput"))
+    if "above" not in cell:
+        return lambda number: course.learn(0, number), read
+    first = course.pretraining * course.batches.an_epoch
+    return lambda number: course.tune(first + number), read
+
+
+if __name__ == "__main__":
+    main()
