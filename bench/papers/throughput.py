@@ -21,7 +21,7 @@ RESULTS = Path(__file__).parents[1] / "results/throughput.json"
 CELLS = {
     "adlm, 120 of a batch": 40,
     "adlm, batches of 1,800": 2,
-    "pcdbn, pre-training of layer 1, batches of 3,600": 1,
+    "pcdbn, pre-training of layer 1, 120 of a batch": 5,
     "pcdbn, above the layers, 120 of a batch": 400,
     "pcdbn, above the layers, batches of 3,600": 15,
 }
