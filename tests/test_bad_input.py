@@ -121,6 +121,20 @@ def test_impossible_parameters_are_named_before_any_read(
     assert all(word in line for word in words), line
 
 
+def test_data_set_that_is_not_here_is_named_before_dvc_misses_its_files(tidy: Workspace) -> None:
+    tidy.set("dataset", "nosuch")
+    before = snapshot(tidy)
+    done = tidy.run("dvc", "repro", check=False)
+    assert done.returncode != 0 and "No such file" not in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("airlock: ")]
+    assert "no data set 'nosuch' was added here (clinic): run `airlock add FILE --name nosuch`" in line
+    assert snapshot(tidy) == before
+    told = tidy.run("airlock", "report", check=False)
+    assert told.returncode == 1 and told.stdout.count("no data set 'nosuch'") == 1
+    # The control: started behind that stage, DVC has only its own words.
+    assert "data/handles/nosuch" in tidy.run("dvc", "repro", "-s", "ingest", check=False).stderr
+
+
 def test_unknown_stage_lists_the_stages(tidy: Workspace) -> None:
     assert "ingest, relevance, release" in refused(tidy, "airlock", "run", "tarin")
 

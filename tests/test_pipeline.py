@@ -1,4 +1,4 @@
-"""The whole pipeline as a user meets it: two commands, six stages, a ledger that training never touches."""
+"""The whole pipeline as a user meets it: two commands, seven stages, a ledger that training never touches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airlock.models import sureness
 from airlock.storage import load_model, load_tensors
 from tests.conftest import Workspace
 
-STAGES = ["ingest", "relevance", "release", "train", "evaluate", "report"]
+STAGES = ["dataset", "ingest", "relevance", "release", "train", "evaluate", "report"]
 
 
 def ran(output: str) -> list[str]:

@@ -78,7 +78,7 @@ def fetch(name: str = typer.Argument(help="Name of a data set; `airlock data lis
         typer.echo(f"{name}: already here, {counts}")
     else:
         typer.echo(
-            f"{name}: {counts} from {done.source}, checked and added. Next: dvc exp run -S dataset={name}"
+            f"{name}: {counts} from {done.source}, checked and added. Next: airlock data use {name} && dvc repro"
         )
 
 

@@ -31,7 +31,9 @@ def command(
     stale = stale_stages(workspace)
     exists = (workspace / PAGE).is_file()
     summary = read_summary(workspace) if exists else {}
-    failed = [*unknown_data_set(workspace), *failures(workspace, stale)]
+    unknown, failed = unknown_data_set(workspace), failures(workspace, stale)
+    said = {one["words"] for one in failed}
+    failed = [*(one for one in unknown if one["words"] not in said), *failed]
     if as_json:
         known = {
             "failed": failed,
@@ -65,7 +67,9 @@ def failures(workspace: Path, stale: list[str]) -> list[dict[str, Any]]:
 
 
 def unknown_data_set(workspace: Path) -> list[dict[str, Any]]:
-    """A data set that was never added: DVC stops at its missing handle, before any stage could say why."""
+    """A data set that was never added: where `dvc repro STAGE` starts behind the stage that would say so, DVC stops at
+    its missing handle, and says no more than that.
+    """
     from datetime import UTC, datetime
 
     from airlock.params import load_params

@@ -13,6 +13,7 @@ from airlock.errors import InputError
 ENTRY = "airlock.inside"
 STAGES = "stages"
 MODULES = {
+    "dataset": "stages.open.dataset",
     "ingest": "stages.sensitive.ingest",
     "relevance": "stages.release.relevance",
     "release": "stages.release.perturb",

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airlock.errors import BoundaryError, DiskFull
+from airlock.errors import BoundaryError, DiskFull, InputError
 from airlock.evidence import receipts, zones
 from airlock.evidence.receipt_body import describe
 from airlock.evidence.revisions import Workspace, load_graph, pipelines
@@ -51,6 +51,8 @@ _OUTS, _CHECKPOINT, _RAW, _HORIZON = (
     "/.airlock/horizon",
 )
 """What these folders are called in a new root, where their own names would tell about the machine."""
+GATE = "dataset"
+"""The stage that DVC comes to first, whatever data set is asked for."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,8 @@ def request(
     params, graph = load_params(workspace / "params.yaml"), load_graph(workspace)
     stage = graph.stage(name)
     zones.check(graph)
+    if name == GATE and (wrong := handles.objection(workspace, params.dataset)):
+        raise InputError(wrong)
     wall = boundary or params.boundary
     return Request(
         workspace=workspace,

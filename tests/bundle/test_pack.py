@@ -46,7 +46,7 @@ def test_it_holds_what_a_reviewer_needs(submission: Submission) -> None:
     }
     needed |= {
         f"attestations/{name}.dsse.json"
-        for name in ("ingest", "relevance", "release", "train", "evaluate", "report")
+        for name in ("dataset", "ingest", "relevance", "release", "train", "evaluate", "report")
     }
     assert needed <= found
     assert not [
