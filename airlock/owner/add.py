@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from airlock.errors import AirlockError, InputError, KeysError
 from airlock.ledger import Ledger, refusals
@@ -118,7 +119,7 @@ def add(
         if batch:
             nights.enter(project, registry, handle, batch, place)
         if role == "records" and not schema.public:
-            _enter_rows(registry, name, seen.sketch)
+            _enter_rows(registry, name, seen)
         handles.write(workspace, handle)
     return Added(handle, known.get(role) != handle, has_cap, seen.repeated)
 
@@ -240,13 +241,13 @@ def _refuse_known(registry: Registry, handle: Handle, fingerprints: list[str], s
         )
 
 
-def _sketches(project: Project, name: str, role: Role) -> dict[str, rows.Sketch]:
+def _sketches(project: Project, name: str, role: Role) -> dict[str, rows.Known]:
     """Of every private population that these records could be taken from.
 
     Public ones have nothing to lose.
     """
     return {
-        owner: rows.Sketch.from_json(entry["rows"])
+        owner: rows.Known(rows.Sketch.from_json(entry["rows"]), _parts(entry))
         for owner, entry in load_registry(project).populations.items()
         if not entry["public"] and "rows" in entry and (owner != name or role == "holdout")
     }
@@ -292,12 +293,21 @@ def _refuse_elsewhere(project: Project, table: Table, schema: Schema, *, distinc
             )
 
 
-def _enter_rows(registry: Registry, name: str, sketch: rows.Sketch) -> None:
+def _parts(entry: Mapping[str, Any]) -> rows.Sketch:
+    """Of rows without one of their columns; nothing where an older Airlock did not keep that."""
+    return rows.Sketch.from_json(entry["parts"]) if "parts" in entry else rows.Sketch()
+
+
+def _enter_rows(registry: Registry, name: str, seen: rows.Comparison) -> None:
     entry = registry.populations[name]
     known = rows.Sketch.from_json(entry["rows"]) if "rows" in entry else rows.Sketch()
-    known.merge(sketch)
+    known.merge(seen.sketch)
     if known.kept:
         entry["rows"] = known.to_json()
+    parts = _parts(entry)
+    parts.merge(seen.parts)
+    if parts.kept:
+        entry["parts"] = parts.to_json()
 
 
 def _enter(registry: Registry, handle: Handle, fingerprints: list[str], place: str) -> None:

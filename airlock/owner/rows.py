@@ -4,13 +4,15 @@ Every row of a table has a keyed digest of the values of its schema's columns, a
 1.0, a decimal comma, CSV and Parquet are the same; order of rows and columns, and names of columns, do not
 matter. The owner's registry keeps the smallest `SKETCH_SIZE` digests of each population (a bottom-k sketch): of a
 table of at most so many rows that is all of them, of a larger one a sample that every subset of it meets in
-proportion. docs/ledger.md says what is caught, and what is not.
+proportion. The same is kept of rows without one of their columns, whichever it is: a table in which a column was left
+out, added, or written otherwise in every row has the same rows but for that column. docs/ledger.md says what is
+caught, and what is not.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -29,6 +31,10 @@ SKETCH_SIZE = 4096
 SHARE = 0.5  # of the rows that could be known, as many as this are refused
 FEWEST_MATCHES = 5  # rows that must be known; fewer may be a coincidence
 DISTINCT_SHARE = 0.5  # where more than half of the rows are repetitions, rows do not tell people apart
+# Without a column more people look alike. Of n rows that fall on M kinds about n/2M repeat another one and n/M of other
+# people's are among them: where nine tenths are different, chance makes a fifth of other people known.
+PART_DISTINCT, PART_SHARE = 0.9, 0.75
+MOST_PARTS = 64  # columns of a table of which this is kept
 Digests = NDArray[np.uint64]
 
 
@@ -98,13 +104,49 @@ class Comparison:
 
     Attributes:
         sketch: empty where rows cannot be told apart.
-        shares: which part of the rows each known population has.
+        parts: of rows without one of their columns.
+        shares: which part of the rows each known population has, be it without a column.
         repeated: the part of the rows that repeat another one, from those that the sketch keeps.
     """
 
     sketch: Sketch = field(default_factory=Sketch)
+    parts: Sketch = field(default_factory=Sketch)
     shares: Mapping[str, float] = field(default_factory=dict)
     repeated: float = 0.0
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is kept of a population: of its rows, and of its rows without one of their columns."""
+
+    rows: Sketch
+    parts: Sketch = field(default_factory=Sketch)
+
+
+@dataclass
+class Part:
+    """Rows without one column: how many there are, how many are different, and how many a population knows."""
+
+    rows: int = 0
+    distinct: int = 0
+    sketch: Sketch = field(default_factory=Sketch)
+    overlaps: dict[str, list[Overlap]] = field(default_factory=dict)
+
+    def add(self, digests: Digests) -> None:
+        """Take further rows in."""
+        self.rows, self.distinct = self.rows + len(digests), self.distinct + len(np.unique(digests))
+        self.sketch.add(digests)
+        for overlap in (one for ones in self.overlaps.values() for one in ones):
+            overlap.add(digests)
+
+    def tells(self, copies: int) -> bool:
+        """Whether such rows tell people apart."""
+        return self.distinct >= PART_DISTINCT * self.rows / copies
+
+    def share(self, name: str) -> float:
+        """The part that a population knows; 0 where it could be chance."""
+        found = max((one.share for one in self.overlaps[name]), default=0.0)
+        return found if found >= PART_SHARE else 0.0
 
 
 @dataclass
@@ -130,41 +172,85 @@ class Repetitions:
         return max(math.gcd(*(self.counts[digest] for digest in sketch.kept)), 1)
 
 
-def compare(table: Table, schema: Schema, key: bytes, known: Mapping[str, Sketch]) -> Comparison:
+def compare(table: Table, schema: Schema, key: bytes, known: Mapping[str, Known]) -> Comparison:
     """What the rows of a table show, beside those of known populations."""
-    sketch, overlaps = Sketch(), {name: Overlap(one) for name, one in known.items()}
+    sketch, overlaps = Sketch(), {name: Overlap(one.rows) for name, one in known.items()}
     repetitions, rows, distinct = Repetitions(), 0, 0
+    parts: list[Part] = []
     if schema.kind != "tabular":
         return Comparison()
     try:
-        for found in digests(table, schema, key):
+        for cells in _cells_of(table, schema, key):
+            found, without = _whole(cells, key), _parts(cells, key)
             rows, distinct = rows + len(found), distinct + len(np.unique(found))
             sketch.add(found)
             repetitions.add(found, sketch)
             for overlap in overlaps.values():
                 overlap.add(found)
+            parts = parts or [Part(overlaps=_overlaps(known)) for _ in without] + [
+                Part(overlaps=_dropped(known))
+            ]
+            for part, digests in zip(parts, (*without, found), strict=True):
+                part.add(digests)
     except (AirlockError, pa.ArrowException):
         # Ingest tells what is wrong with a record; nothing is known about rows that cannot be read.
         return Comparison()
     repeated = repetitions.share(sketch)
+    copies = repetitions.copies(sketch)
+    telling = [part for part in parts if part.tells(copies)]
     # Known populations have rows that tell people apart: theirs are found also in a table that repeats them.
-    shares = {name: overlap.share for name, overlap in overlaps.items()}
-    once = rows / repetitions.copies(sketch)
+    shares = {
+        name: max([overlap.share, *(part.share(name) for part in telling)])
+        for name, overlap in overlaps.items()
+    }
+    once = rows / copies
     few = len(sketch.kept) < FEWEST_MATCHES
     if few or distinct < DISTINCT_SHARE * once or len(sketch.kept) < DISTINCT_SHARE * min(once, SKETCH_SIZE):
         return Comparison(shares=shares, repeated=repeated)
-    return Comparison(sketch, shares, repeated)
+    without_one = Sketch()
+    for part in parts[:-1]:
+        if part.tells(copies):
+            without_one.merge(part.sketch)
+    return Comparison(sketch, without_one, shares, repeated)
+
+
+def _overlaps(known: Mapping[str, Known]) -> dict[str, list[Overlap]]:
+    """For rows without a column: the population has not got it (its whole rows), or has another in its place."""
+    return {name: [Overlap(one.rows), Overlap(one.parts)] for name, one in known.items()}
+
+
+def _dropped(known: Mapping[str, Known]) -> dict[str, list[Overlap]]:
+    """For whole rows: the population has one column more."""
+    return {name: [Overlap(one.parts)] for name, one in known.items()}
 
 
 def digests(table: Table, schema: Schema, key: bytes) -> Iterable[Digests]:
     """Of every row, batch by batch."""
+    return (_whole(cells, key) for cells in _cells_of(table, schema, key))
+
+
+def _cells_of(table: Table, schema: Schema, key: bytes) -> Iterable[list[Digests]]:
+    """Every column's part of each row's digest, batch by batch."""
     columns = list(dict.fromkeys((*schema.sources, schema.label.column)))
-    salt = int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
+    salt = _salt(key)
     for batch in table.batches(columns):
-        total = np.zeros(batch.num_rows, np.uint64)
-        for name in columns:
-            total += _cells(as_texts(_dated(batch.column(name)), name), schema, key, salt)
-        yield _mix(total, salt)
+        yield [_cells(as_texts(_dated(batch.column(name)), name), schema, key, salt) for name in columns]
+
+
+def _whole(cells: Sequence[Digests], key: bytes) -> Digests:
+    return _mix(np.add.reduce(cells), _salt(key))
+
+
+def _parts(cells: Sequence[Digests], key: bytes) -> list[Digests]:
+    """Digests of the rows without each of their columns in turn; of none where there are too few or too many."""
+    if not 2 < len(cells) <= MOST_PARTS:
+        return []
+    total, salt = np.add.reduce(cells), _salt(key)
+    return [_mix(total - column, salt) for column in cells]
+
+
+def _salt(key: bytes) -> int:
+    return int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
 
 
 def _dated(array: Any) -> Any:

@@ -96,6 +96,60 @@ def test_renamed_column_is_known_too(clinic: Clinic, tmp_path: Path) -> None:
         add(clinic.home, clinic.root, renamed, name="second")
 
 
+def wider(number: int, seed: int = 0) -> pa.Table:
+    generator = np.random.default_rng(seed)
+    return (
+        people(number, seed)
+        .add_column(1, "weight", pa.array(np.round(generator.uniform(40, 120, number), 1)))
+        .add_column(2, "height", pa.array(generator.integers(140, 210, number)))
+    )
+
+
+WIDE = SCHEMA.replace(
+    "- {name: site",
+    "- {name: weight, type: number, bounds: [0, 300], missing: refuse, why: scale}\n"
+    "- {name: height, type: number, bounds: [0, 300], missing: refuse, why: rule}\n- {name: site",
+)
+ONE_COLUMN: dict[str, tuple[str, Callable[[pa.Table], pa.Table]]] = {
+    "left out": ("height", lambda t: t.drop_columns(["height"])),
+    "changed in every row": ("", lambda t: t.set_column(1, "weight", pc.add(t["weight"], 0.1))),
+    "recoded": (
+        "",
+        lambda t: t.set_column(3, "site", pc.if_else(pc.equal(t["site"], "north"), "south", "north")),
+    ),
+    "left out of a part": ("age", lambda t: t.slice(5, 30).drop_columns(["age"])),
+}
+
+
+@pytest.mark.parametrize("how", ONE_COLUMN)
+@pytest.mark.parametrize("backwards", [False, True])
+def test_known_records_with_another_column_are_refused(
+    clinic: Clinic, tmp_path: Path, how: str, backwards: bool
+) -> None:
+    gone, change = ONE_COLUMN[how]
+    text = "".join(line for line in WIDE.splitlines(True) if not gone or f"name: {gone}" not in line)
+    first, second = (WIDE, text)[:: -1 if backwards else 1]
+    clinic.write_schema(first, "clinic")
+    clinic.write_schema(second.replace("name: clinic", "name: second"), "second")
+    tables = (wider(40), change(wider(40)))[:: -1 if backwards else 1]
+    add(clinic.home, clinic.root, write_csv(tables[0], tmp_path / "first.csv"), name="clinic")
+    with pytest.raises(InputError, match=r"of these records belong to population 'clinic' already"):
+        add(clinic.home, clinic.root, write_csv(tables[1], tmp_path / "second.csv"), name="second")
+    others = change(wider(40, 7)) if not backwards else wider(40, 7)
+    add(clinic.home, clinic.root, write_csv(others, tmp_path / "others.csv"), name="second")  # the control
+
+
+def test_people_who_look_alike_without_a_column_are_let_in(clinic: Clinic, tmp_path: Path) -> None:
+    """Twenty ages and two sites: without what tells people apart, chance makes most of them known."""
+    clinic.write_schema(WIDE, "clinic")
+    clinic.write_schema(WIDE.replace("name: clinic", "name: second"), "second")
+    for seed, name in enumerate(("clinic", "second")):
+        ages = pa.array(np.random.default_rng(seed).integers(20, 40, 300))
+        heights = pa.array(np.full(300, 170))
+        table = wider(300, seed).set_column(0, "age", ages).set_column(2, "height", heights)
+        add(clinic.home, clinic.root, write_csv(table, tmp_path / f"{name}.csv"), name=name)
+
+
 def test_other_people_are_let_in(clinic: Clinic, tmp_path: Path) -> None:
     """The control: nothing is refused that shares no rows."""
     add(clinic.home, clinic.root, write_csv(people(40), tmp_path / "first.csv"), name="clinic")
@@ -125,11 +179,13 @@ def test_subset_of_a_large_table_is_found_by_a_bounded_sketch(clinic: Clinic, tm
     whole = open_table(write_csv(table, tmp_path / "whole.csv"))
     part = open_table(write_csv(table.slice(1000, 1000), tmp_path / "part.csv"))
     other = open_table(write_csv(people(1000, 5), tmp_path / "other.csv"))
-    sketch = rows.compare(whole, schema, KEY, {}).sketch
-    assert len(sketch.kept) == rows.SKETCH_SIZE and sketch.below is not None
-    assert rows.compare(part, schema, KEY, {"whole": sketch}).shares["whole"] > 0.95
-    assert rows.compare(other, schema, KEY, {"whole": sketch}).shares["whole"] == 0
-    assert rows.compare(part, schema, b"x" * 32, {"whole": sketch}).shares["whole"] == 0
+    seen = rows.compare(whole, schema, KEY, {})
+    known = {"whole": rows.Known(seen.sketch, seen.parts)}
+    assert len(seen.sketch.kept) == rows.SKETCH_SIZE and seen.sketch.below is not None
+    assert len(seen.parts.kept) == rows.SKETCH_SIZE
+    assert rows.compare(part, schema, KEY, known).shares["whole"] > 0.95
+    assert rows.compare(other, schema, KEY, known).shares["whole"] == 0
+    assert rows.compare(part, schema, b"x" * 32, known).shares["whole"] == 0
 
 
 def test_rows_that_repeat_do_not_tell_people_apart(clinic: Clinic, tmp_path: Path) -> None:
