@@ -33,7 +33,7 @@ def command(
     from airlock.owner.checks import custody_problems
     from airlock.owner.home import project
 
-    if not rev and (brought := collect(Path.cwd(), project(Path.cwd()).receipts)):
+    if not rev and (brought := collect(Path.cwd(), project(Path.cwd()))):
         typer.echo(f"brought home {len(brought)} receipts of queued experiments: commit receipts/", err=True)
     answer = audit(Path.cwd(), rev)
     problems = [*answer.problems, *_owner_problems(answer, key)]

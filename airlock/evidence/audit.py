@@ -7,15 +7,18 @@ Whether the answer can be believed is `evidence.checker`'s question.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from airlock.evidence import checker, receipts, zones
+from airlock.evidence import checker, policy, receipts, zones
 from airlock.evidence.checker import Evidence
 from airlock.evidence.receipts import Receipt
 from airlock.evidence.revisions import Tree, Workspace, tree_of
+from airlock.owner import keys
+from airlock.owner.home import Project
+from airlock.run import paths
 
 
 @dataclass(frozen=True)
@@ -75,14 +78,23 @@ def audit_tree(tree: Tree) -> Audit:
     return Audit(Evidence(tree))
 
 
-def collect(workspace: Path, archive: Path) -> list[Path]:
-    """Bring home the receipts of queued experiments that dvc.lock now speaks of."""
-    lock = checker.lock_of(Workspace(workspace))
-    return receipts.collect(
+def collect(workspace: Path, place: Project) -> list[Path]:
+    """Bring home the receipts of queued experiments that dvc.lock now speaks of, and with them, where no stage was ever
+    run in the workspace itself, the key that signed them: the project's own.
+    """
+    lock, signers = checker.lock_of(Workspace(workspace)), policy.of_workspace(workspace)
+    fresh = not signers.owner and keys.exist(place)
+    if fresh:
+        signers = replace(signers, owner=keys.signer(place).public_key.hex())
+    brought = receipts.collect(
         workspace,
-        archive,
+        place.receipts,
         lambda receipt: bool(checker.matching(receipt.stage, lock.get(receipt.stage), [receipt])),
+        signers,
     )
+    if fresh and brought:
+        paths.write(workspace, policy.OWNER_KEY, f"{signers.owner}\n".encode())
+    return brought
 
 
 def _row(stage: zones.Stage, graph: zones.Graph, matching: list[Receipt]) -> AuditRow:

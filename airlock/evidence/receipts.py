@@ -72,13 +72,12 @@ def write(workspace: Path, body: Mapping[str, Any], signer: Signer, *, archive: 
     return workspace / FOLDER / name
 
 
-def collect(workspace: Path, archive: Path, wanted: Callable[[Receipt], bool]) -> list[Path]:
+def collect(workspace: Path, archive: Path, wanted: Callable[[Receipt], bool], signers: Policy) -> list[Path]:
     """Bring archived receipts that are `wanted` into the workspace.
 
     A queued experiment runs in a copy of the workspace, and DVC brings home its dvc.lock but not its new
     files.
     """
-    signers = policy.of_workspace(workspace)
     brought = []
     for file in sorted(archive.glob("*/*.json")):
         name = f"{file.parent.name}/{file.name}"

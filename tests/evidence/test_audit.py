@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from airlock.evidence import receipts
 from airlock.evidence.audit import audit as evidence_audit
 from airlock.owner.home import Project
@@ -165,11 +167,12 @@ def test_a_modellers_key_is_believed_once_the_owner_admits_it(finished: Workspac
     assert code == 0 and rows(answer)["evaluate"]["signer"] == key, answer["problems"]
 
 
-def test_receipts_of_a_vanished_workspace_come_home(finished: Workspace) -> None:
+@pytest.mark.parametrize("places", ["train/*.json", "**/*.*"], ids=["one stage's", "of all that ever ran"])
+def test_receipts_of_a_vanished_workspace_come_home(finished: Workspace, places: str) -> None:
     """A queued experiment runs in a copy of the workspace; DVC brings home its dvc.lock and not its new
     files.
     """
-    receipts = list((finished.root / "receipts/train").glob("*.json"))
+    receipts = list((finished.root / "receipts").glob(places))
     before = {path: path.read_bytes() for path in receipts}
     for path in receipts:
         path.unlink()
