@@ -145,7 +145,7 @@ def test_a_web_server_is_as_good_as_a_folder(owner: Installed, place: Path, tmp_
     assert (tmp_path / "mine/data/released/release/release.json").is_file()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "mine"]
     stages = yaml.safe_load((tmp_path / "mine" / pipelines.TOP).read_text())["stages"]
-    assert set(stages) == {"train", "evaluate", "report"}
+    assert set(stages) == {"dataset", "train", "evaluate", "report"}
 
 
 def spoil_note(place: Path) -> None:
