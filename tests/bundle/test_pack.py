@@ -102,7 +102,7 @@ def test_what_would_not_verify_is_not_written(finished: Workspace, tmp_path: Pat
     finished.edit("dvc.yaml", "meta: {zone: open}", "meta: {}")
     finished.commit("Break the zones")
     refused = finished.run("airlock", "bundle", check=False)
-    assert refused.returncode == 1 and "'train' has no zone" in refused.stderr
+    assert refused.returncode == 1 and "'dataset' has no zone" in refused.stderr
     assert not list(finished.root.glob("*.zip"))
 
 
