@@ -95,7 +95,7 @@ def test_dvc_shows_metrics_plots_and_the_graph(finished: Workspace) -> None:
 
 def test_every_stage_says_what_it_is(finished: Workspace) -> None:
     stages = yaml.safe_load((finished.root / "dvc.yaml").read_text())["stages"]
-    assert list(stages)[:6] == STAGES
+    assert list(stages)[:7] == STAGES
     for name, stage in stages.items():
         assert (
             stage["desc"]

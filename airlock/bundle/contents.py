@@ -78,8 +78,9 @@ class Contents:
         }
 
     def stages(self, zone: str) -> list[zones.Stage]:
-        """The stages of a room that were run, each after those that it builds on."""
-        waiting = [stage for stage in self.graph if stage.zone == zone and stage.name in self.lock]
+        """The stages of a room that were run and made something, each after those that it builds on."""
+        made = [stage for stage in self.graph if stage.name in self.lock and stage.outs]
+        waiting = [stage for stage in made if stage.zone == zone]
         ordered: list[zones.Stage] = []
         while waiting:
             ready = [
