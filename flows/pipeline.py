@@ -14,9 +14,7 @@ from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.concurrency.sync import concurrency
 
-from airlock.errors import BudgetRefused
 from airlock.owner.home import project
-from airlock.params import Params
 from airlock.run import budget, die_with_parent
 from flows import overrides as parameters
 from flows.artifacts import show_boundary, show_results
@@ -36,14 +34,6 @@ def cross(workspace: Path) -> None:
 def learn(workspace: Path) -> None:
     """Train, evaluate and report on released data: free, and so retried."""
     reproduce(workspace, stages_of(workspace, "open"), get_run_logger().info, confidential=False)
-
-
-def require_budget(workspace: Path, params: Params) -> list[str]:
-    """The outs that must be paid for; a run that the ledger would refuse ends before any stage starts."""
-    (point,) = budget.price(project(workspace), workspace, params)
-    if point.objection:
-        raise BudgetRefused(point.objection)
-    return [price.out for price in point.prices if price.status == "new"]
 
 
 @flow(name="pipeline", persist_result=False)
@@ -66,7 +56,8 @@ def pipeline(overrides: dict[str, Any] | None = None, push: bool = False) -> Non
         ),
         parameters.turn(workspace),
     ):
-        new = require_budget(workspace, parameters.merged(workspace, changes))
+        # A run that the ledger would refuse ends before any stage starts.
+        new = budget.due(project(workspace), workspace, parameters.merged(workspace, changes))
         try:
             with parameters.written(workspace, changes, new):
                 cross(workspace)

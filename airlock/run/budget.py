@@ -200,6 +200,22 @@ def check(project: Project, workspace: Path, params: Params, stage: zones.Stage)
         raise BudgetRefused(point.objection)
 
 
+def due(project: Project, workspace: Path, params: Params) -> list[str]:
+    """The outs that a run of the whole pipeline would pay for. A private evaluation is priced with them and is not one
+    of them: only the owner runs it, by hand, so what charges nothing but that always runs.
+
+    Raises:
+        BudgetRefused: with the ledger's own words; nothing was reserved.
+    """
+    (point,) = price(project, workspace, params)
+    stages = load_graph(workspace).stages
+    owners = stages[EVALUATION].outs if EVALUATION in stages else ()
+    asked = [price for price in point.prices if price.out not in owners]
+    if point.objection and any(price.status in ("new", "not charged") for price in asked):
+        raise BudgetRefused(point.objection)
+    return [price.out for price in asked if price.status == "new"]
+
+
 def _release_stages(graph: zones.Graph, params: Params) -> tuple[str, ...]:
     """The stages that this run of the pipeline would pay for; a private evaluation only where it is asked
     for.

@@ -265,6 +265,25 @@ def test_lowered_cap_does_not_stop_what_charges_nothing(desk: Project) -> None:
     assert not told("plan", "--sweep", "release.epsilon=0.2")["fits"]
 
 
+def test_run_that_only_replays_is_not_stopped_by_an_evaluation_that_it_never_makes(desk: Project) -> None:
+    """A flow prices the private evaluation with the rest, and does not run it."""
+    shutil.copytree(ROOT / "owner", "owner")
+    ledger = Ledger.open(desk.ledger_url, create=False)
+    params = budget.override(load_params(), {"evaluate.holdout": "private"})
+    made = ["data/released/relevance", "data/released/release"]
+    assert budget.due(desk, Path.cwd(), params) == made
+    (point,) = budget.price(desk, Path.cwd(), params)
+    for release in point.quote.asked:
+        if release.mechanism != "evaluation":
+            terms = {key: value for key, value in release.terms().items() if key != "population"}
+            ledger.reserve("clinic", release_id=release.release_id, **terms)
+    ledger.set_cap("clinic", 0.5, 1e-5, who="owner", why="withdrawn")
+    assert budget.price(desk, Path.cwd(), params)[0].objection, "the evaluation does not fit any more"
+    assert budget.due(desk, Path.cwd(), params) == []
+    with pytest.raises(BudgetRefused):
+        budget.due(desk, Path.cwd(), budget.override(params, {"release.epsilon": 0.2}))
+
+
 def test_set_of_an_unknown_population_is_refused(desk: Project) -> None:
     assert isinstance(
         ask("set", "clinik", "--epsilon", "5", "--delta", "1e-6", "--why", "typo").exception, InputError
