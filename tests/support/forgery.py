@@ -63,7 +63,7 @@ def lock(folder: Path) -> None:
     """Write the hashes of what lies here into dvc.lock, as `dvc commit` does."""
     document = yaml.safe_load((folder / "dvc.lock").read_text())
     for stage in document["stages"].values():
-        for item in [*stage["deps"], *stage["outs"]]:
+        for item in [*stage["deps"], *stage.get("outs", [])]:
             if (folder / item["path"]).exists():
                 item["md5"] = md5_path(folder / item["path"])
     (folder / "dvc.lock").write_text(yaml.safe_dump(document))
