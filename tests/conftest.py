@@ -168,7 +168,7 @@ def made_once(
             made = make_workspace(fresh)
             fill(made)
             made.commit("Add the records")
-            made.run("dvc", "repro")
+            made.run("dvc", "repro", environment=preloaded.NOT_FORKED)
             made.commit("Run the pipeline")
             _move_records(fresh, folder)
             fresh.rename(folder)

@@ -48,6 +48,17 @@ def test_several_at_once_have_folders_and_homes_of_their_own(tmp_path: Path) -> 
     assert said == [0, 0, 0] and all((one.root / ".dvc/config").exists() for one in places)
 
 
+def test_below_dvc_airlock_is_forked_too_and_its_failure_is_dvcs(workspace: Workspace) -> None:
+    """It runs where DVC runs it, with the environment that DVC has, and DVC sees how it ends."""
+    workspace.set("evaluate.holdout", "everything")
+    workspace.run("airlock", "data", "fetch", "wdbc")
+    done = workspace.run("dvc", "repro", "ingest", check=False)
+    assert (
+        "evaluate.holdout" in done.stderr
+        and "failed to run: airlock run ingest, exited with 2" in done.stderr
+    )
+
+
 @pytest.mark.parametrize("name", ["PYTHONPATH", "LD_PRELOAD", "PYTHONDEVMODE"])
 def test_what_an_interpreter_reads_when_it_starts_needs_a_start(place: Workspace, name: str) -> None:
     assert preloaded.fits(("airlock", "audit"), place.environment)

@@ -2,8 +2,8 @@
 
 Half of what a short command costs is imports, the same ones hundreds of times. One process for `airlock` and one for
 `dvc` import them once and fork for every command; the child runs the command's own `main` to the end of its
-interpreter, with its own arguments, folder, environment, streams and exit status. What such a command starts (stages
-behind the wall, git, `airlock run` below DVC) is started as it always is.
+interpreter, with its own arguments, folder, environment, streams and exit status. Below a forked `dvc`, `airlock` is
+forked in the same way. What a command starts besides (stages behind the wall, git) is started as it always is.
 
 Run as a program, this file is that process.
 """
@@ -54,6 +54,32 @@ MODULES = {
 # Read by the interpreter or by a library when it is loaded: these need a start of their own.
 EARLY = ("PYTHON", "LD_", "MALLOC", "OPENBLAS", "MKL", "COVERAGE")
 THREADS = "OMP_NUM_THREADS"
+# For a command that is to start as it does for a user, with all that it starts.
+NOT_FORKED = {"PYTHONNOUSERSITE": "1"}
+
+
+# What a forked DVC finds as `airlock`: it asks for a fork in its own folder, with its own streams and environment, and
+# ends as that does.
+ASK = """#!{python} -IS
+import json, os, socket, sys
+
+environment = dict(os.environ, PATH=os.environ["PATH"].partition(":")[2])
+asked = json.dumps([["airlock", *sys.argv[1:]], os.getcwd(), environment]).encode()
+line = socket.socket(socket.AF_UNIX)
+line.connect({place!r})
+socket.send_fds(line, [len(asked).to_bytes(4, "little")], [1, 2])
+line.sendall(asked)
+answer = b""
+while len(answer) < 8:
+    part = line.recv(8 - len(answer))
+    if not part:
+        sys.exit("the process with the imports has ended")
+    answer += part
+status = int.from_bytes(answer[4:], "little", signed=True)
+if status < 0:
+    os.kill(os.getpid(), -status)
+sys.exit(status)
+"""
 
 
 def fits(command: Sequence[str], environment: Mapping[str, str]) -> bool:
@@ -71,7 +97,8 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """As `subprocess.run` with text that is captured."""
     pipes = [os.pipe(), os.pipe()]
-    asked = json.dumps([list(command), str(cwd), dict(environment)]).encode()
+    below = {"PATH": f"{_folder_with_airlock()}:{environment['PATH']}"} if command[0] == "dvc" else {}
+    asked = json.dumps([list(command), str(cwd), {**environment, **below}]).encode()
     with socket.socket(socket.AF_UNIX) as line, ThreadPoolExecutor(len(pipes)) as threads:
         line.settimeout(timeout)
         line.connect(_server(command[0]))
@@ -122,6 +149,14 @@ def _server(command: str) -> str:
     atexit.register(process.wait)
     atexit.register(process.stdin.close)  # the first of the three to be called
     return place
+
+
+@cache
+def _folder_with_airlock() -> str:
+    folder = Path(_server("airlock")).parent
+    (folder / "airlock").write_text(ASK.format(python=sys.executable, place=_server("airlock")))
+    (folder / "airlock").chmod(0o700)
+    return str(folder)
 
 
 def _serve(place: str) -> list[str]:
