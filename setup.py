@@ -11,7 +11,16 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-SHIPPED = ("stages", "owner", "data/schemas", "dvc.yaml", "params.yaml", "constraints.txt", "LICENSE")
+SHIPPED = (
+    "stages",
+    "owner",
+    "data/schemas",
+    "data/encoders/README.md",
+    "dvc.yaml",
+    "params.yaml",
+    "constraints.txt",
+    "LICENSE",
+)
 
 
 class WithStages(build_py):

@@ -155,7 +155,7 @@ def _given(params: Params, schema_path: Path, file: Path) -> tuple[Facts, Pair]:
         labels,
         "",
         "",
-        features=schema.features,
+        features=schema.map,
         columns=described_columns(schema) if schema.columns else None,
         label=schema.label.column,
         layout=encoded_layout(schema),

@@ -20,7 +20,7 @@ from airlock.attack import laws, targets
 from airlock.attack.samplers import NumpySampler, OwnSampler, Sampler
 from airlock.attack.targets import Finding, Target
 from airlock.errors import InputError, ParamsError, SchemaError
-from airlock.models.features.choice import settle_mechanism
+from airlock.models.features.choice import COLOURS, LEARNED, settle_mechanism
 from airlock.params import Params, check, load_params
 from airlock.privacy import events
 from airlock.privacy.plan import Facts
@@ -82,10 +82,13 @@ def load_settled(workspace: Path) -> Params:
     """params.yaml, with the mechanism that `auto` means for its data set (for a table where there is none)."""
     params = load_params(workspace / "params.yaml")
     try:
-        kind = load_schema(workspace / f"data/schemas/{params.dataset}.yaml", draft=True).kind
+        schema = load_schema(workspace / f"data/schemas/{params.dataset}.yaml", draft=True)
     except SchemaError:
-        kind = "tabular"
-    return settle_mechanism(params, kind)
+        return settle_mechanism(params, "tabular")
+    colour = (
+        schema.image is not None and schema.image.channels == COLOURS and schema.features in (None, LEARNED)
+    )
+    return settle_mechanism(params, schema.kind, colour=colour)
 
 
 def settle(

@@ -21,12 +21,13 @@ ZONES = ("sensitive", "release", "open")
 LABEL_OF_ZONE = {"sensitive": "sealed", "release": "released", "open": "open"}
 FOLDER_OF_LABEL = {"raw": "data/raw", "sealed": "data/sealed", "released": "data/released"}
 RECORDS = ("raw", "sealed")
-# What a stage may depend on although no stage makes it: code, parameters, schemas, and handles in place of
-# raw files.
+# What a stage may depend on although no stage makes it: code, parameters, schemas, encoders that the owner vouches
+# for, and handles in place of raw files.
 SOURCES = (
     "airlock",
     "stages",
     "tool",
+    "data/encoders",
     "data/handles",
     "data/schemas",
     "dvc.yaml",

@@ -219,7 +219,7 @@ def facts_of(found: Mapping[Role, Handle], schema: Schema, params: Params) -> Fa
         # Apart, so that a holdout file which comes or changes later does not make the release another one.
         split={"train": dict(split.shape), "holdout": held_out},
         per_user=schema.user.per_user if schema.user else None,
-        features=schema.features,
+        features=schema.map,
         friends={"slots": friends.slots, "appearances": friends.appearances} if friends else None,
         columns=described_columns(schema) if 0 < len(schema.columns) <= MOST_DESCRIBED else None,
         label=schema.label.column,

@@ -17,6 +17,10 @@ from airlock.records.values import Values, flat, is_number, numbers
 
 FORMATS = ("JPEG", "PNG")
 WRONG_SIZE = "an image of another size than the schema's"
+WRONG_DEPTH = (
+    "an image of another depth than the schema's: say `depth: 16` there for grey pictures of 16 bits"
+)
+DEEP = ("I", "I;16", "I;16B", "I;16L", "F")
 
 
 def encode(read: Callable[[str], Values], image: Image, valid: NDArray[np.bool_]) -> NDArray[np.uint8]:
@@ -73,8 +77,9 @@ def _from_column(values: Values, array: Any, image: Image, rows: NDArray[np.int6
 
 
 def _from_bytes(values: Values, array: Any, image: Image, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-    _refuse(values, pc.binary_length(array).to_numpy(zero_copy_only=False) != image.size, rows, WRONG_SIZE)
-    raw = np.frombuffer(b"".join(array.to_pylist()), dtype=np.uint8)
+    length = image.size * image.depth // 8
+    _refuse(values, pc.binary_length(array).to_numpy(zero_copy_only=False) != length, rows, WRONG_SIZE)
+    raw = np.frombuffer(b"".join(array.to_pylist()), dtype=np.uint8 if image.depth == 8 else "<u2")
     return _to_bytes(values, raw.reshape(len(rows), image.size), image)
 
 
@@ -94,11 +99,12 @@ def _from_compressed(values: Values, array: Any, image: Image, rows: NDArray[np.
         decoded = _decode(data, image)
         if isinstance(decoded, str):
             _refuse(values, np.arange(len(rows)) == place, rows, decoded)
-        out[place] = decoded
+            continue
+        out[place] = _to_bytes(values, decoded, image)
     return out
 
 
-def _decode(data: bytes, image: Image) -> NDArray[np.uint8] | str:
+def _decode(data: bytes, image: Image) -> NDArray[Any] | str:
     """The pixels, or what is wrong with them."""
     import PIL.Image
 
@@ -106,6 +112,10 @@ def _decode(data: bytes, image: Image) -> NDArray[np.uint8] | str:
         with PIL.Image.open(io.BytesIO(data), formats=FORMATS) as picture:
             if picture.size != (image.width, image.height):
                 return WRONG_SIZE
+            if (picture.mode in DEEP) != (image.depth == 16):
+                return WRONG_DEPTH
+            if image.depth == 16:
+                return np.asarray(picture).astype(np.uint16).reshape(-1)
             return np.asarray(picture.convert("L" if image.channels == 1 else "RGB"), dtype=np.uint8).reshape(
                 -1
             )

@@ -126,12 +126,15 @@ class Column(Grown):
     whole: bool = False
 
 
-class Image(Section):
+class Image(Grown):
     """Where the pixels are: in one column (bytes, a list of numbers, JPEG or PNG), or in one column each.
 
     `pixels` is a list of names, or a pattern such as "pixel{}" that counts from `first`. Pixels are in the
-    order row, column, channel; `bounds` are their darkest and brightest values.
+    order row, column, channel; `bounds` are their darkest and brightest values. Grey pictures may have a `depth` of 16
+    bits (PNG, or bytes with the lower one first): then `bounds` are the window that becomes 256 steps of grey.
     """
+
+    later = ("depth",)
 
     height: int = Field(ge=1)
     width: int = Field(ge=1)
@@ -143,6 +146,7 @@ class Image(Section):
     bounds: Bounds | None = None
     missing: Literal["refuse", "drop"] = "refuse"
     why: str = ""
+    depth: Literal[8, 16] = 8
 
     @property
     def size(self) -> int:
@@ -196,10 +200,26 @@ class User(Section):
         return (self.column, *(self.friends.names if self.friends else ()))
 
 
+class Encoder(Section):
+    """What the owner vouches for, of an encoder that the schema's `features: onnx:FILE` names.
+
+    Attributes:
+        sha256: of the file in data/encoders.
+        width: how many features it gives.
+        seen: the data it was made from; no record of this data set may be among them.
+        vouched_by: whose word that is.
+    """
+
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    width: int = Field(ge=1, le=8192)
+    seen: str = Field(min_length=3)
+    vouched_by: str = Field(min_length=1)
+
+
 class Schema(Grown):
     """One data set's schema: data/schemas/NAME.yaml."""
 
-    later = ("header", "decimal")
+    later = ("header", "decimal", "encoder")
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
     description: str = ""
@@ -215,6 +235,14 @@ class Schema(Grown):
     missing_values: tuple[str, ...] = MISSING
     header: bool = True
     decimal: Literal[".", ","] = "."
+    encoder: Encoder | None = None
+
+    @property
+    def map(self) -> str | None:
+        """The feature map by its whole name; None where none is named."""
+        if self.encoder and self.features:
+            return f"{self.features}@{self.encoder.width}:{self.encoder.sha256}"
+        return self.features
 
     @property
     def sha256(self) -> str:
@@ -382,7 +410,7 @@ def _problems(schema: Schema) -> list[str]:
             ["a tabular schema needs columns and no image"] if schema.image or not schema.columns else []
         )
         problems += _columns_problems(schema.columns)
-    problems += _friends_problems(schema)
+    problems += _friends_problems(schema) + _encoder_problems(schema)
     roles = Counter([*schema.sources, schema.label.column, *schema.ignored])
     twice = [name for name, times in roles.items() if times > 1]
     return problems + ([f"{columns_named(twice)} {is_or_are(twice)} named twice"] if twice else [])
@@ -454,6 +482,15 @@ def _bounds_problems(bounds: Bounds | None, *, dates: bool = False) -> list[str]
     return [] if 0 < bounds[1] - bounds[0] < math.inf else [": bounds must be [low, high] with low < high"]
 
 
+def _encoder_problems(schema: Schema) -> list[str]:
+    named = (schema.features or "").startswith("onnx:")
+    if named and schema.kind != "image":
+        return [f"features '{schema.features}' is an encoder, which is for images"]
+    if named and schema.encoder is None:
+        return ["features: an encoder needs `encoder` beside it: sha256, width, seen and vouched_by"]
+    return ["encoder needs `features: onnx:FILE` beside it"] if schema.encoder and not named else []
+
+
 def _friends_problems(schema: Schema) -> list[str]:
     """A slot is one encoded number from 0 on, and slots come last: what a mechanism takes for a user's own is
     the user's own.
@@ -495,7 +532,9 @@ def _image_problems(schema: Schema) -> list[str]:
             f"image: {len(image.sources)} pixel columns do not make {image.height} x {image.width} x "
             f"{image.channels}"
         ]
-    if image.encoding == "compressed":
+    if image.depth == 16 and (image.column is None or image.channels != 1):
+        return ["image: pictures of 16 bits are grey and in one column"]
+    if image.encoding == "compressed" and image.depth == 8:
         if image.column is None or image.channels not in (1, 3):
             return ["image: compressed images are in one column and have 1 or 3 channels"]
         return ["image: compressed images have bounds 0 and 255; remove `bounds`"] if image.bounds else []

@@ -21,6 +21,7 @@ DISTRIBUTION = "airlock-pipeline"
 PIPELINES = ("dvc.yaml", "owner/dvc.yaml")
 FIRST_DATASET = "wdbc"
 SCHEMAS = "data/schemas"
+ENCODERS = "data/encoders/README.md"
 TEXTS = {
     ".ci/run": "ci",
     ".dvc/.gitignore": "dvc_gitignore",
@@ -52,9 +53,10 @@ def shipped() -> Path:
 
 
 def followed() -> dict[str, bytes]:
-    """What `airlock upgrade` keeps up with, where nobody has edited it: stages and pipelines."""
+    """What `airlock upgrade` keeps up with, where nobody has edited it: stages, pipelines, the folder of encoders."""
     source = shipped()
     files = {name: _without_tool((source / name).read_text()).encode() for name in PIPELINES}
+    files[ENCODERS] = (source / ENCODERS).read_bytes()
     return files | {
         path.relative_to(source).as_posix(): path.read_bytes()
         for path in sorted((source / STAGES).rglob("*"))

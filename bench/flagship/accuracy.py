@@ -94,7 +94,7 @@ def measure(
     folder: Path, dataset: str, mechanism: str, epsilon: float, keys: int, features: str
 ) -> dict[str, Any]:
     """One cell: the row that bench/results holds."""
-    from bench.flagship.pipeline import Pipeline, peak_memory_mb
+    from bench.flagship.pipeline import Pipeline
 
     pipeline = Pipeline(folder, dataset)
     folds = FOLDS.get(dataset, 0)
@@ -107,15 +107,25 @@ def measure(
         pipeline.seal(params)
         for key in range(keys):
             runs[key].append(pipeline.run(params, noise=key * 1000 + fold))
-    accuracies = [statistics.fmean(one.accuracy for one in run) for run in runs]
-    flat = [one for run in runs for one in run]
-    from airlock.models.features.choice import choose
+    return row_of(pipeline, params, runs, folds)
 
+
+def row_of(pipeline: Any, params: Any, runs: list[list[Any]], folds: int) -> dict[str, Any]:
+    """The row of a cell: runs by key and fold."""
+    from airlock.models.features.choice import settle
+    from bench.flagship.pipeline import peak_memory_mb
+
+    accuracies = [statistics.fmean(one.accuracy for one in run) for run in runs]
+    flat, keys, settled = (
+        [one for run in runs for one in run],
+        len(runs),
+        settle(params, pipeline.facts).release,
+    )
     return {
-        "dataset": dataset,
-        "mechanism": mechanism,
-        "features": choose(params.release, pipeline.facts).features.partition("@")[0],
-        "epsilon": epsilon,
+        "dataset": pipeline.dataset,
+        "mechanism": settled.mechanism,
+        "features": settled.features.partition("@")[0],
+        "epsilon": params.release.epsilon,
         "proven_epsilon": max(one.proven for one in flat),
         "delta": params.release.delta,
         "neighbours": params.release.neighbours,

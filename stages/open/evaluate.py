@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from airlock.inside import manifest
 from airlock.inside.room import Room
 from airlock.models import numbers
+from airlock.models.features import encoder
 from airlock.models.measures import confuse, measures
 from airlock.models.model import Model
 from airlock.records.encoding import unpack
@@ -24,6 +25,7 @@ METRICS, CONFUSION = "data/metrics/evaluate.json", "data/plots/confusion.csv"
 
 def main(room: Room) -> None:
     """Write accuracy, recall and confusion, or say plainly that there is nothing to judge on."""
+    encoder.look_in(room.paths)
     holdout = room.path("data/released/holdout")
     door = manifest.load(holdout)
     model = load_model(room.path("data/model"))

@@ -30,7 +30,7 @@ QUESTION = "question:"
 # What a worker can be asked, and where it is; a message names one of these and nothing else.
 KINDS = {
     "sums": "stages.release.passes.Wanted",
-    "residuals": "stages.release.mechanisms.iterated.Residuals",
+    "residuals": "stages.release.mechanisms.residuals.Residuals",
     "gaps": "stages.release.mechanisms.numbers.Gaps",
 }
 

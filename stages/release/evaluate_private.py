@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from airlock.errors import InputError, ParamsError
 from airlock.inside import manifest
 from airlock.inside.room import Room
+from airlock.models.features import encoder
 from airlock.models.model import Model
 from airlock.params import Params, ReleaseParams
 from airlock.privacy.plan import Facts, Plan
@@ -65,6 +66,7 @@ def plans(params: Params, facts: Facts) -> dict[str, Plan]:
 
 def main(room: Room) -> None:
     """Count, add noise, write accuracy with its standard error, and what else was asked for."""
+    encoder.look_in(room.paths)
     facts = facts_of(room)
     priced = plans(room.params, facts)[EVALUATION]
     order = room.facts["releases"][EVALUATION]

@@ -17,7 +17,8 @@ from airlock.inside import manifest
 from airlock.inside.nights import Nights
 from airlock.inside.room import Room
 from airlock.inside.sealed import FILES, SealedReader
-from airlock.models.features.choice import settle_mechanism
+from airlock.models.features import encoder
+from airlock.models.features.choice import is_colour, settle_mechanism
 from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
 from airlock.storage import load_tensors, save_tensors
@@ -35,7 +36,7 @@ Maker = Callable[[Room, Facts, Path, str], dict[str, Any]]
 
 def plans(params: Params, facts: Facts) -> dict[str, Plan]:
     """What would be released, priced."""
-    params = settle_mechanism(params, facts.kind)
+    params = settle_mechanism(params, facts.kind, colour=is_colour(facts))
     mechanisms.check_offered(params, facts)
     return {
         RELEASE: mechanisms.mechanism(params.release.mechanism).plan(params, facts),
@@ -46,6 +47,7 @@ def plans(params: Params, facts: Facts) -> dict[str, Plan]:
 
 def main(room: Room) -> None:
     """Make the releases that were ordered."""
+    encoder.look_in(room.paths)
     facts = facts_of(room)
     room = settled(room, facts)
     priced = plans(room.params, facts)
@@ -122,7 +124,7 @@ def save_released(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
 
 def settled(room: Room, facts: Facts) -> Room:
     """The same room, with the mechanism by name in its parameters."""
-    return replace(room, params=settle_mechanism(room.params, facts.kind))
+    return replace(room, params=settle_mechanism(room.params, facts.kind, colour=is_colour(facts)))
 
 
 def facts_of(room: Room) -> Facts:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from airlock.errors import ParamsError
 from airlock.inside import manifest
 from airlock.inside.room import Room
-from airlock.models.features import features
-from airlock.models.features.choice import settle, settle_mechanism
+from airlock.models.features import encoder, features
+from airlock.models.features.choice import is_colour, settle, settle_mechanism
 from airlock.models.features.rows import LIMIT
 from airlock.models.relevance import from_class_statistics, from_propagation, picture_of, weights_of
 from airlock.params import Params
@@ -50,7 +50,7 @@ SHARES = {"statistics": {"classes": 0.75, "squares": 0.2, "counts": 0.05}, "lrp"
 
 def plans(params: Params, facts: Facts) -> dict[str, Plan]:
     """What would be released, priced."""
-    params = settle_mechanism(params, facts.kind)
+    params = settle_mechanism(params, facts.kind, colour=is_colour(facts))
     mode, name = params.relevance.mode, params.release.mechanism
     half = mechanism(name)
     check_offered(params, facts)
@@ -133,6 +133,7 @@ def queries(params: Params, facts: Facts) -> list[Query]:
 
 def main(room: Room) -> None:
     """Make the release that was ordered."""
+    encoder.look_in(room.paths)
     if RELEVANCE not in room.facts.get("releases", {}):
         return
     facts = facts_of(room)

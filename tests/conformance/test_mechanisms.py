@@ -79,6 +79,17 @@ class TestIteratedByTheRuleForSmallTables(Conformance):
     }
 
 
+class TestIteratedAfterPublicPreparation(Conformance):
+    """A mean and rounds, no matrix of rows."""
+
+    name, options = "coefficients-iterated", {"preparation": "public"}
+    on_cluster, asks_first, ticks = True, True, True
+
+
+class TestIteratedAfterPublicPreparationInOneStage(TestIteratedAfterPublicPreparation):
+    mode, asks_first = "off", False
+
+
 class Quantiles(Conformance):
     """With numbers through their private quantiles, asked before all else."""
 
@@ -168,6 +179,15 @@ class Pictures:
 
     def records(self) -> tuple[Any, Any]:
         return pictures(12, 3, side=16)
+
+
+class TestIteratedOnLearnedFeatures(Pictures, Conformance):
+    """Columns weighed by the spectrum of generated pictures, which the map brings along."""
+
+    name, on_cluster, asks_first, ticks = "coefficients-iterated", True, True, True
+
+    def params(self, near: str = "zero-out", **release: Any) -> Any:
+        return super().params(near, **{"features": "prior-1", "passes": 4, **release})
 
 
 class TestPatchMoments(Pictures, Conformance):

@@ -241,6 +241,30 @@ def test_compressed_images_are_decoded_in_colour_or_grey() -> None:
     assert np.array_equal(encoded.x[1], np.repeat(PIXELS[0], 3, axis=2))
 
 
+@pytest.mark.parametrize("encoding", ["compressed", "raw"])
+def test_grey_pictures_of_16_bits_are_seen_through_their_window(encoding: str) -> None:
+    """Of a scanner with 12 bits: 0 to 4095, in files of 16."""
+    scan = np.array([[0, 2048], [4095, 60000]], np.uint16)
+    held = _png(scan) if encoding == "compressed" else scan.astype("<u2").tobytes()
+    schema = image_schema(column="image", encoding=encoding, depth=16, bounds=[0, 4095])
+    schema.require_complete("scans.yaml")
+    encoded = encode(pa.table({"image": [held], "y": ["a"]}), schema)
+    assert encoded.x.ravel().tolist() == [0, 128, 255, 255]
+    assert encoded.counts == {"clipped in 'image'": 1}
+
+
+def test_a_depth_is_said_and_not_guessed() -> None:
+    shallow, deep = _png(PIXELS[0, :, :, 0]), _png(PIXELS[0, :, :, 0].astype(np.uint16) * 256)
+    for held, said in ((deep, {}), (shallow, {"depth": 16, "bounds": [0, 65535]})):
+        schema = image_schema(column="image", encoding="compressed", **said)
+        with pytest.raises(RecordError, match="another depth than the schema's"):
+            encode(pa.table({"image": [held], "y": ["a"]}), schema)
+    with pytest.raises(SchemaError, match="16 bits are grey and in one column"):
+        image_schema(column="image", channels=3, depth=16, bounds=[0, 1]).require_complete("scans.yaml")
+    plain = image_schema(column="image", bounds=[0, 255])
+    assert "depth" not in plain.model_dump()["image"]
+
+
 def test_bad_images_are_named_by_row() -> None:
     compressed, raw = (
         image_schema(column="image", encoding="compressed"),

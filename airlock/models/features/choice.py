@@ -23,6 +23,8 @@ from airlock.privacy.plan import Facts
 
 ROUNDS = "coefficients-iterated"
 MECHANISMS = {"image": "coefficients", "tabular": ROUNDS}
+COLOURS, LEARNED = 3, "prior-1"
+"""Channels of a colour picture; the map for those, which is released in rounds."""
 NIGHTLY = "coefficients"
 """What has running totals over nights."""
 SPREAD = 3
@@ -64,18 +66,19 @@ def settle(params: Params, facts: Facts) -> Params:
     return _changed(params, mechanism=chosen.mechanism, features=chosen.features, options=options)
 
 
-def settle_mechanism(params: Params, kind: str) -> Params:
+def settle_mechanism(params: Params, kind: str, *, colour: bool = False) -> Params:
     """The same parameters with the mechanism by name; it knows by itself what its features are."""
-    return _changed(params, mechanism=_mechanism(params.release, kind))
+    return _changed(params, mechanism=_mechanism(params.release, kind, colour=colour))
 
 
 def _changed(params: Params, **names: Any) -> Params:
     return params.model_copy(update={"release": params.release.model_copy(update=names)})
 
 
-def _mechanism(release: ReleaseParams, kind: str) -> str:
+def _mechanism(release: ReleaseParams, kind: str, *, colour: bool) -> str:
     if release.horizon is None:
-        return MECHANISMS[kind] if release.mechanism == "auto" else release.mechanism
+        usual = ROUNDS if colour and release.features in ("auto", LEARNED) else MECHANISMS[kind]
+        return usual if release.mechanism == "auto" else release.mechanism
     if release.mechanism not in ("auto", NIGHTLY):
         raise ParamsError(
             f"params.yaml: release.horizon serves '{NIGHTLY}': '{release.mechanism}' has no running totals over nights "
@@ -84,14 +87,21 @@ def _mechanism(release: ReleaseParams, kind: str) -> str:
     return NIGHTLY
 
 
+def is_colour(facts: Facts) -> bool:
+    """Colour pictures for which the schema names no map."""
+    return facts.kind == "image" and facts.shape[2:] == (COLOURS,) and facts.features in (None, LEARNED)
+
+
 def choose(release: ReleaseParams, facts: Facts) -> Choice:
     """What is named stays; what is `auto` follows from kind, size, columns, classes, epsilon and delta."""
-    mechanism = _mechanism(release, facts.kind)
+    mechanism = _mechanism(release, facts.kind, colour=is_colour(facts))
     facts = facts.first if release.horizon else facts
     if release.features != "auto":
         return Choice(mechanism, _complete(release.features, release, facts), "named in params.yaml")
     if facts.features:
         return Choice(mechanism, _complete(facts.features, release, facts), "named in the schema")
+    if mechanism == ROUNDS and is_colour(facts):
+        return Choice(mechanism, LEARNED, "the map for colour pictures, learned from generated ones")
     if mechanism != ROUNDS or facts.kind != "tabular" or facts.layout is None:
         return Choice(mechanism, DEFAULTS[facts.kind], f"the map for {facts.kind} data")
     found = signal(release, facts)
@@ -136,9 +146,25 @@ def _complete(name: str, release: ReleaseParams, facts: Facts) -> str:
     Codes are spread over their values where that leaves enough signal for each of them, else they are
     numbers.
     """
+    if name.startswith("onnx:") and "@" not in name:
+        return _declared(name, facts)
     matched = hybrid.NAME.fullmatch(name)
     if facts.kind != "tabular" or not matched or matched[2]:
         return name
     layout = facts.layout or f"nx{facts.shape[0]}"
     spread = SPREAD * hybrid.width_of(layout, 0) <= signal(release, facts)
     return f"{name}@{layout if spread else hybrid.without_grids(layout)}"
+
+
+def _declared(name: str, facts: Facts) -> str:
+    """The encoder `onnx:FILE` with the width and hash that the schema has for it.
+
+    Raises:
+        ParamsError: the schema, in which the owner vouches for an encoder, has another or none.
+    """
+    if not (facts.features or "").startswith(f"{name}@"):
+        raise ParamsError(
+            f"params.yaml: release.features '{name}' is not the encoder that the schema declares: write features and "
+            "encoder there, and confirm it (docs/own-data.md)"
+        )
+    return str(facts.features)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airlock.errors import ParamsError
-from airlock.models.features import hybrid, images, tables
+from airlock.models.features import encoder, hybrid, images, prior, tables
 from airlock.models.features.rows import Rows, check
 
 DEFAULTS = {"image": "hog-2", "tabular": "tabular-2"}
-NAMES = ("hog-2", "hog-1", "gabor-1", "tabular-2", "cosine-WIDTH-1", "hybrid-WIDTH-1")
+NAMES = ("hog-2", "hog-1", "gabor-1", "prior-1", "onnx:FILE", "tabular-2", "cosine-WIDTH-1", "hybrid-WIDTH-1")
 COSINE = re.compile(r"cosine-(\d{1,5})-1")
 
 
@@ -35,6 +35,8 @@ class FeatureMap:
         costly: worth keeping between passes.
         transform: from encoded records to integer rows.
         whitened: rows have so many directions that whitening them pays.
+        spectrum: of a map that was learned from generated pictures, the part of their variance in every column before
+            columns were scaled alike; they sum to 1, and are public.
     """
 
     name: str
@@ -43,6 +45,7 @@ class FeatureMap:
     costly: bool
     transform: Callable[[NDArray[Any]], Rows]
     whitened: bool = False
+    spectrum: NDArray[np.float64] | None = field(default=None, compare=False)
 
     def __call__(self, records: NDArray[Any], valid: NDArray[np.uint8]) -> Rows:
         """Rows of encoded records; a null record is a row of zeros."""
@@ -70,6 +73,12 @@ def feature_map(name: str, kind: str, shape: tuple[int, ...]) -> FeatureMap:
         return FeatureMap(name, images.cells(shape) * (shape[2] + 20), 0, True, transform, whitened=True)
     if kind == "image" and name == "gabor-1":
         return FeatureMap(name, images.cells(shape) * (shape[2] + 16), 0, True, images.gabor, whitened=True)
+    if kind == "image" and name == "prior-1":
+        made = prior.prior(shape[2])
+        return FeatureMap(name, len(made.scale), 0, True, made, whitened=True, spectrum=made.spectrum)
+    if kind == "image" and encoder.NAME.fullmatch(name):
+        brought = encoder.Encoder(name, shape)
+        return FeatureMap(name, brought.width, 0, True, brought, whitened=True)
     if kind == "tabular" and name == "tabular-2":
         return FeatureMap(name, shape[0], tables.bias(shape[0]), False, tables.linear)
     matched = COSINE.fullmatch(name)

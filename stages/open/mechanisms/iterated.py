@@ -8,12 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
+from airlock.errors import ParamsError
 from airlock.inside.manifest import Manifest
 from airlock.models import sureness
 from airlock.models.moments import Tensors
 from airlock.params import TrainParams
 from stages.mechanisms import Trained
 from stages.open.mechanisms import coefficients
+
+NO_MOMENTS = (
+    "params.yaml: after a public preparation there are no moments to train another head from: set train.method to "
+    "closed-form, train.head to linear and train.network to null, or release.options.preparation to private"
+)
 
 
 def train(
@@ -22,6 +28,8 @@ def train(
     """Take the last head of the release, or train another by gradient descent on samples."""
     coefficients.check_offered(params, release)
     if params.method == "sgd" or params.head != "linear" or params.network is not None:
+        if "gram" not in tensors:
+            raise ParamsError(NO_MOMENTS)
         return coefficients.train(params, release, tensors, checkpoint=checkpoint)
     weights = tensors["head"].astype(np.float64) * float(release.details["head_unit"])
     weights = weights * _sureness(release, tensors)

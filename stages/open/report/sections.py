@@ -60,6 +60,7 @@ def result(findings: Findings) -> Section:
         "model": {"layers": len(model["layers"]), "features": model["features"]}
         if {"layers", "features"} <= model.keys()
         else None,
+        "encoder": (model.get("schema") or {}).get("encoder"),
     }
 
 

@@ -38,7 +38,7 @@ from stages.release import running_totals
 from stages.release.cluster import Cluster
 from stages.release.noisy_sums import Divided, NoisySums, Priced, Query, check_size, divide, guarantee
 from stages.release.passes import Kind, Records, Wanted
-from stages.release.units import moved_records, records_per_unit
+from stages.release.units import check_local, moved_records, records_per_unit
 
 NAME, VERSION = "coefficients", 2
 ARGUMENT = "docs/proofs/coefficients.md#guarantee"
@@ -95,6 +95,7 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
     params = settle(params, facts)
     check_size(facts.total, LIMIT * max(LIMIT, len(facts.labels)))
     name = params.release.features
+    check_engine(params)
     feature_map = features.feature_map(name, facts.kind, facts.shape)
     passes = (3 if feature_map.whitened else 2) if params.release.passes == "auto" else params.release.passes
     columns = numbers_of(params, facts)
@@ -124,6 +125,16 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
         strategy,
         columns,
     )
+
+
+def check_engine(params: Params) -> None:
+    """Refuse an encoder that the workers of a cluster do not have.
+
+    Raises:
+        ParamsError: release.engine is not local.
+    """
+    if params.release.features.startswith("onnx:"):
+        check_local(params, "onnx:FILE")
 
 
 def numbers_of(params: Params, facts: Facts) -> tuple[int, ...]:

@@ -11,9 +11,8 @@ often the head is right, less how sure it is of that (airlock/models/sureness.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -22,14 +21,13 @@ from airlock.errors import ParamsError
 from airlock.models import sureness
 from airlock.models.features.choice import clip_for, settle
 from airlock.models.features.rows import LIMIT
-from airlock.models.features.softmax import BOUND, residuals, surplus
+from airlock.models.features.softmax import BOUND
 from airlock.models.moments import Moments, closed_form, damping, moments_of
 from airlock.params import Params, Section, check
 from airlock.privacy import sensitivity
 from airlock.privacy.plan import Facts, Plan
-from airlock.privacy.sums import label_rows
 from stages.mechanisms import Given, Released, makes
-from stages.release.mechanisms import coefficients, numbers
+from stages.release.mechanisms import coefficients, numbers, public_rounds
 from stages.release.mechanisms.coefficients import (
     FIRST,
     Recipe,
@@ -39,8 +37,9 @@ from stages.release.mechanisms.coefficients import (
     release_moments,
 )
 from stages.release.mechanisms.heads import Head
+from stages.release.mechanisms.residuals import Residuals
 from stages.release.noisy_sums import Divided, NoisySums, Query, divide, guarantee
-from stages.release.passes import Chunk, Records, Sendable, Sums, cross_of
+from stages.release.passes import Records
 
 NAME, VERSION = "coefficients-iterated", 1
 ARGUMENT = "docs/proofs/coefficients.md#residual-rounds"
@@ -56,8 +55,10 @@ class Options(Section):
     Shares are of mu squared; what they leave goes to the rounds, in equal parts. `ridge` is in units of the
     radius of the Gram matrix's noise, `even_ridge` in units of the rows' mean eigenvalue n / width. `rounds` is for
     release.passes auto. For tables `auto` sets some of these by public facts (airlock/models/features/choice.py).
+    With another preparation there are others: stages/release/mechanisms/public_rounds.py.
     """
 
+    preparation: Literal["private"] = "private"
     mean_share: float = Field(0.03, gt=0, lt=1)
     whitening_share: float = Field(0.15, gt=0, lt=1)
     gram_share: float = Field(0.10, gt=0, lt=1)
@@ -82,38 +83,13 @@ class Settled(Options):
     clip: float = Field(ge=1e-6, le=2)
 
 
-@dataclass(frozen=True)
-class Residuals(Sendable):
-    """The question of a round: sum a r^T over a chunk, for the residuals r of a head that depends on earlier
-    releases only; of the last one also how often it is right, less how sure.
-    """
-
-    head: Head
-    clip: float
-    last: bool = False
-    kind: ClassVar[str] = "residuals"
-
-    def __call__(self, chunk: Chunk) -> Sums:
-        targets = label_rows(chunk.labels, self.head.integers.shape[1])
-        scores = self.head.scores(chunk.rows)
-        found = {"residuals": cross_of(chunk, residuals(scores, targets, self.clip), BOUND)}
-        if self.last:
-            found["sureness"] = surplus(scores, targets, sureness.FACTORS).sum(axis=0).astype(np.int64)
-        return found
-
-    def packed(self) -> tuple[dict[str, Any], Sums]:
-        """Clip, unit and head: all made from earlier releases."""
-        plain = {"clip": self.clip, "unit": self.head.unit, "last": self.last}
-        return plain, {"head": self.head.integers}
-
-    @classmethod
-    def unpacked(cls, plain: Mapping[str, Any], tensors: Sums) -> Self:
-        """The inverse of `packed`."""
-        return cls(Head(tensors["head"], plain["unit"]), plain["clip"], plain["last"])
+AnyOptions = Settled | numbers.Options | public_rounds.Settled
 
 
-def resolve(params: Params, facts: Facts) -> tuple[Recipe, Settled | numbers.Options, int]:
+def resolve(params: Params, facts: Facts) -> tuple[Recipe, AnyOptions, int]:
     """The recipe of the first passes, the options, and the number of rounds."""
+    if public_rounds.is_wanted(params, facts):
+        return public_rounds.resolve(params, facts)
     where = "params.yaml: release.options"
     params = settle(params, facts)
     options: Options | numbers.Options
@@ -161,9 +137,7 @@ def _settled(options: Options, params: Params, facts: Facts) -> Settled:
     return Settled.model_validate({"clip": clip, **options.model_dump(exclude_none=True)})
 
 
-def queries(
-    recipe: Recipe, params: Params, rounds: int, options: Settled | numbers.Options | None = None
-) -> list[Query]:
+def queries(recipe: Recipe, params: Params, rounds: int, options: AnyOptions | None = None) -> list[Query]:
     """The noisy sums of all passes, in order."""
     near = params.release.neighbours
     if isinstance(options, numbers.Options):
@@ -181,7 +155,7 @@ def queries(
     return [*coefficients.queries(recipe, params), *(query.of_unit(recipe.per_unit) for query in asked)]
 
 
-def _divided(params: Params, facts: Facts) -> tuple[Recipe, Settled | numbers.Options, int, Divided]:
+def _divided(params: Params, facts: Facts) -> tuple[Recipe, AnyOptions, int, Divided]:
     recipe, options, rounds = resolve(params, facts)
     return (
         recipe,
@@ -195,11 +169,13 @@ def plan(params: Params, facts: Facts) -> Plan:
     """The price of a release, from parameters and public facts alone."""
     recipe, options, rounds, divided = _divided(params, facts)
     argument = numbers.ARGUMENT if recipe.number else ARGUMENT
+    if isinstance(options, public_rounds.Settled):
+        argument = public_rounds.ARGUMENT
     proven = guarantee(divided.later, params.release, argument=argument)
     named = (
-        options.named()
-        if isinstance(options, numbers.Options)
-        else {"clip": options.clip, "ridge": options.ridge, "step": options.step, **options.newer()}
+        {"clip": options.clip, "ridge": options.ridge, "step": options.step, **options.newer()}
+        if isinstance(options, Settled)
+        else options.named()
     )
     parameters = {**coefficients.parameters(recipe, params, divided), **named}
     passes = recipe.passes + rounds - divided.passes
@@ -226,6 +202,8 @@ def make(given: Given) -> Released:
     recipe, options, rounds, divided = _divided(params, facts)
     noisy_sums = NoisySums(divided.later, key=given.key, release_id=given.release_id)
     records = open_records(recipe, facts, given.reader, given.connection, given.release_id)
+    if isinstance(options, public_rounds.Settled):
+        return public_rounds.run(recipe, divided, records, noisy_sums, options, rounds, given)
     level = prepare(recipe, divided, records, noisy_sums, given)
     release_moments(recipe, records, noisy_sums, level)
     told = {"sums": noisy_sums.details(), **coefficients.said_of_number(recipe, level)}

@@ -114,3 +114,15 @@ def test_auto_is_rounds_for_tables_and_the_closed_form_for_images() -> None:
     assert choose(asked().release, PICTURES).mechanism == "coefficients"
     assert choose(asked().release, PICTURES).features == "hog-2"
     assert choose(asked().release, replace(PICTURES, features="gabor-1")).features == "gabor-1"
+
+
+def test_auto_is_rounds_on_learned_features_for_colour_pictures_alone() -> None:
+    colour = replace(PICTURES, shape=(32, 32, 3))
+    found = choose(asked().release, colour)
+    assert (found.mechanism, found.features) == ("coefficients-iterated", "prior-1")
+    for kept in (
+        choose(asked(features="hog-2").release, colour),
+        choose(asked().release, replace(colour, features="hog-2")),
+    ):
+        assert (kept.mechanism, kept.features) == ("coefficients", "hog-2")
+    assert choose(asked(mechanism="coefficients").release, colour).features == "hog-2"

@@ -17,7 +17,7 @@ from airlock.models import sureness
 from airlock.models.features.features import feature_map
 from airlock.models.features.projection import steps_of
 from airlock.models.features.rows import LIMIT
-from airlock.models.features.softmax import BOUND
+from airlock.models.features.softmax import BOUND, residuals
 from airlock.params import Params
 from airlock.privacy import accounting, events, sensitivity
 from airlock.privacy.noise import add_noise
@@ -25,6 +25,7 @@ from airlock.privacy.sums import label_rows
 from stages.mechanisms import Whole
 from stages.release import perturb, relevance
 from stages.release.mechanisms import coefficients, iterated
+from stages.release.mechanisms.heads import Head
 from stages.release.noisy_sums import price
 from stages.release.passes import Chunk, Records, Wanted, cross_of, gram_of, sum_of
 from tests.support.sealed_records import facts, pictures, seal, table
@@ -165,6 +166,66 @@ def test_the_release_is_what_the_slow_oracle_says(tmp_path: Path) -> None:
     assert set(tensors) == set(expected)
     for name in expected:
         assert np.array_equal(tensors[name], expected[name]), name
+
+
+def test_rounds_after_a_public_preparation_are_what_the_slow_oracle_says(tmp_path: Path) -> None:
+    """Mean, centre, rounds from nothing with momentum: record by record, in Python integers."""
+    x, y = table(30, 4, 3)
+    valid = np.arange(30) % 7 != 3
+    options = {"preparation": "public", "momentum": 0.5, "step": 0.25}
+    params = parameters(
+        mechanism="coefficients-iterated", epsilon=20.0, passes=4, options=options, features="tabular-2"
+    )
+    tensors, details = iterated.make(
+        params, facts(x, 3), seal(tmp_path, x, y, valid), key=NOISE, release_id="id"
+    )
+    made = feature_map("tabular-2", "tabular", (4,))
+    rows = made(np.where(valid[:, None], x, 0), valid.astype(np.uint8)).astype(int).tolist()
+    scales = {purpose: one["scale"] for purpose, one in details["sums"].items()}
+    assert list(scales) == ["mean", "residuals-1", "residuals-2", "residuals-3"]
+    mean = oracle_noise(
+        [sum(row[j] for row in rows) for j in range(4)], scales["mean"], 1, "mean", "gaussian"
+    )
+    middle = [int(value / 30) for value in mean]
+    assert tensors["centre"].tolist() == middle
+    centred = [
+        oracle_normalise([*(a - c for a, c in zip(row, middle, strict=True)), made.bias] if fine else [0] * 5)
+        for row, fine in zip(rows, valid, strict=True)
+    ]
+    head, moving = Head.of(np.zeros((5, 3))), np.zeros((5, 3))
+    for index in range(1, 4):
+        total = [[0] * 3 for _ in range(5)]
+        for row, label, fine in zip(centred, y, valid, strict=True):
+            target = np.eye(3)[[label]] * fine
+            gap = residuals(head.scores(np.array([row], np.float64)), target, 0.5)[0].astype(int).tolist()
+            total = [
+                [value + a * g for value, g in zip(own, gap, strict=True)]
+                for own, a in zip(total, row, strict=True)
+            ]
+        noisy = oracle_noise(total, scales[f"residuals-{index}"], index + 1, f"residuals-{index}", "gaussian")
+        moving = 0.5 * moving + noisy * (0.5 / (LIMIT * BOUND))
+        head = Head.of(head.weights + 0.25 * 5 / 30 * moving)
+    assert np.array_equal(tensors["head"], head.integers)
+    assert details["head_unit"] == head.unit
+    assert set(tensors) == {"centre", "head"}
+
+
+def test_a_public_preparation_has_its_own_refusals_and_leaves_old_ids_alone() -> None:
+    x, _ = table(40, 5, 3)
+    for release, match in (
+        ({"options": {"preparation": "public", "gram_share": 0.1}}, "gram_share"),
+        ({"options": {"preparation": "public"}, "passes": 1}, "use auto or 2 to 101"),
+    ):
+        with pytest.raises(ParamsError, match=match):
+            iterated.plan(parameters(**release), facts(x, 3))
+    weighed = parameters("lrp", options={"preparation": "public"})
+    with pytest.raises(ParamsError, match="columns have weights of their own"):
+        iterated.plan(weighed, facts(x, 3))
+    plain, said = (
+        iterated.plan(parameters(options=one), facts(x, 3)) for one in ({}, {"preparation": "private"})
+    )
+    assert plain.parameters == said.parameters
+    assert "preparation" not in plain.parameters
 
 
 # --- Sensitivity: every pass, given the same earlier releases
