@@ -111,7 +111,7 @@ class TrainParams(Section):
         target: another column than the label, from a release of `inputs`.
     """
 
-    method: Literal["closed-form", "sgd"] = "closed-form"
+    method: Literal["closed-form", "sgd", "auto"] = "closed-form"
     ridge: Literal["auto"] | Annotated[float, Field(gt=0)] = "auto"
     head: Literal["linear", "mlp"] = "linear"
     epochs: int = Field(200, ge=1)

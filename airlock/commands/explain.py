@@ -51,7 +51,7 @@ def _of_release(folder: Path, most: int) -> Iterator[dict[str, Any]]:
     """Of each class the inputs that contribute most, with an interval from the noise's law."""
     import numpy as np
 
-    from airlock.models.explain import read
+    from airlock.models.explained import read
 
     found = read(folder / "relevance.parquet")
     for place, label in enumerate(found.labels):

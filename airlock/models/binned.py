@@ -20,6 +20,7 @@ from airlock.models.bounds import check_data, check_floats
 from airlock.models.features.projection import spectral_radius
 from airlock.models.marginals import Tables
 from airlock.models.model import Model, Scorer, Tensors
+from airlock.models.moments import path_of
 
 Floats = NDArray[np.float64]
 LEAST_SHARE = 1e-3
@@ -209,13 +210,19 @@ class Fit:
     Attributes:
         weight, offset: of the scores.
         ridge: in units of the noise's radius.
-        loss: mean squared error per record of the damped problem, less a constant.
+        path: mean squared error per record of the damped problem, less a constant, along the way to the one
+            that was taken.
     """
 
     weight: Floats
     offset: Floats
     ridge: float
-    loss: float
+    path: list[tuple[int, float]]
+
+    @property
+    def loss(self) -> float:
+        """Of the scores that were taken."""
+        return self.path[-1][1]
 
 
 def fit(tables: Tables, inputs: Sequence[int], target: int, wanted: float | str = "auto") -> Fit:
@@ -233,7 +240,7 @@ def fit(tables: Tables, inputs: Sequence[int], target: int, wanted: float | str 
     # Post-processing of the noisy shares: what is negative is none.
     shares = np.maximum(shares, 0.0)
     shares = shares / shares.sum() if shares.sum() > 0 else np.full(len(shares), 1 / len(shares))
-    return Fit(weight, shares - mean @ weight, ridge, -0.5 * float((turned**2 / damped[:, None]).sum()))
+    return Fit(weight, shares - mean @ weight, ridge, path_of(damped, turned))
 
 
 def covariance(tables: Tables, inputs: Sequence[int]) -> tuple[Floats, Floats]:

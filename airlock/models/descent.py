@@ -30,6 +30,8 @@ STEPS_AN_EPOCH = 4
 Build = Callable[[int, int], Any]
 """Width and classes to a torch module."""
 CHECKPOINT_EPOCHS = 50
+JUDGED, JUDGED_BATCH = 16, 512
+"""Batches, and rows of each, on which two heads are compared."""
 
 
 class Keeper(Protocol):
@@ -56,6 +58,7 @@ def descend(
     *,
     keeper: Keeper | None = None,
     build: Build | None = None,
+    start: NDArray[np.float64] | None = None,
 ) -> tuple[Layers, list[tuple[int, float]]]:
     """Train the head that `params` names; return its layers and its learning curve.
 
@@ -66,11 +69,19 @@ def descend(
         keeper: from which an interrupted run of the same training (`identity`) goes on.
         build: makes a network of one's own, from the width of rows and the number of classes, in place of a
             head. It is trained in single precision, on an accelerator in mixed precision and compiled.
+        start: weights of a linear head from which to go on.
     """
     device = choose_device(params.device, "train.device")
-    source = _Sampler(moments, ridge, device)
+    source = Sampler(moments, ridge, device)
     return descend_on(
-        params, source, moments.size, moments.cross.shape[1], device=device, keeper=keeper, build=build
+        params,
+        source,
+        moments.size,
+        moments.cross.shape[1],
+        device=device,
+        keeper=keeper,
+        build=build,
+        start=start,
     )
 
 
@@ -83,12 +94,16 @@ def descend_on(
     device: str,
     keeper: Keeper | None = None,
     build: Build | None = None,
+    start: NDArray[np.float64] | None = None,
 ) -> tuple[Layers, list[tuple[int, float]]]:
     """As `descend`, on rows of `width` numbers from any source; an epoch has a generator of its own."""
     import torch
 
     torch.manual_seed(params.seed)
     network = build(width, classes).float() if build else _network(params, width, classes).double()
+    if start is not None:
+        weights = {"0.weight": torch.as_tensor(start.T.copy()), "0.bias": torch.zeros(classes)}
+        network.load_state_dict(weights)
     network = network.to(device)
     optimiser = torch.optim.Adam(network.parameters(), lr=params.learning_rate)
     curve = keeper.resume(network, optimiser, params.epochs) if keeper else []
@@ -125,7 +140,7 @@ def _network(params: TrainParams, size: int, classes: int) -> torch.nn.Sequentia
     return nn.Sequential(nn.Linear(size, params.hidden), nn.ReLU(), nn.Linear(params.hidden, classes))
 
 
-class _Sampler:
+class Sampler:
     """Draws rows and labels from the released model.
 
     Means are damped as the closed form damps them, labels are balanced.
@@ -173,6 +188,21 @@ def _epoch(network: Any, optimiser: Any, source: Source, batch: int, generator: 
         optimiser.step()
         total += value_of(loss)
     return total / STEPS_AN_EPOCH
+
+
+def likelihoods(
+    weights: NDArray[np.float64], offset: NDArray[np.float64], source: Source
+) -> NDArray[np.float64]:
+    """Cross entropies of a linear head on rows that no training draws: the lower, the likelier is the release."""
+    import torch
+
+    found = []
+    for batch in range(JUDGED):
+        generator = torch.Generator().manual_seed(2**62 + batch)
+        rows, labels = source.draw(JUDGED_BATCH, generator)
+        scores = rows.cpu() @ torch.as_tensor(weights) + torch.as_tensor(offset)
+        found.append(float(torch.nn.functional.cross_entropy(scores, labels.cpu())))
+    return np.array(found)
 
 
 def value_of(loss: Any) -> float:

@@ -11,15 +11,15 @@ picture. Models of any other form are asked what changes when an input is set to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from airlock.errors import InputError
+from airlock.models.explained import Explanation
+from airlock.models.features import hybrid
 from airlock.models.features.images import cells_down_and_across
 from airlock.models.features.projection import Centre, Whiten
 from airlock.models.features.rows import LIMIT
@@ -32,39 +32,6 @@ STABILISER = 1e-9
 DRAWS = 50
 """Of the noise's law, for an interval."""
 QUANTILES = (0.05, 0.95)
-MIDDLE = 0.5
-"""What an input is set to where it is taken away: the middle of its public range."""
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What a release says about its inputs.
-
-    Attributes:
-        names: of the inputs: columns of the encoded table, or "down x across" of a cell.
-        grid: cells down and across, of pictures.
-        labels: of the classes.
-        relevance: (inputs, classes): mean contribution to a class's score over its own records.
-        low, high: of the same, where noise is drawn again by its law (QUANTILES).
-        direction: (inputs, classes): what a larger input does to a class's score, +1 or -1; 0 for cells.
-        noise: of each input, after all steps: standard deviation of the noise on its moments, in units of the
-            input's own spread over all records; None where it cannot be told.
-    """
-
-    names: tuple[str, ...]
-    grid: tuple[int, int] | None
-    labels: tuple[str, ...]
-    relevance: Array
-    low: Array
-    high: Array
-    direction: Array
-    noise: Array | None
-
-    @property
-    def overall(self) -> Array:
-        """Of each input for all classes: the mean size of what it contributes."""
-        size: Array = np.abs(self.relevance).mean(axis=1)
-        return size
 
 
 def propagate(rows: Array, layers: Layers, start: Array | None = None) -> Array:
@@ -121,7 +88,9 @@ def of_records(model: Model, records: NDArray[Any]) -> Array:
     layers = linear_chain(model)
     inputs = inputs_of(model) if layers else None
     if layers is None or inputs is None:
-        return _taken_away(model, records)
+        from airlock.models.taken_away import taken_away
+
+        return taken_away(model, records)
     valid, matrix = np.ones(len(records), np.uint8), whitening(model)
     rows = model.steps[0](model.map(records, valid), valid)
     lengths = np.full(len(rows), float(LIMIT)) if matrix is None else np.linalg.norm(rows @ matrix, axis=1)
@@ -140,6 +109,18 @@ def inputs_of(model: Model) -> int | tuple[int, int] | None:
     return grid if width % (grid[0] * grid[1]) == 0 else None
 
 
+def owners(model: Model) -> NDArray[np.int64] | None:
+    """Of each feature the input that it is of; -1 for what mixes inputs, like a cosine; None where it is not
+    known.
+    """
+    inputs = inputs_of(model)
+    if isinstance(inputs, int):
+        return np.arange(inputs)
+    if inputs is not None:
+        return np.arange(model.map.width) % (inputs[0] * inputs[1])
+    return hybrid.owners(model.features) if model.kind == "tabular" else None
+
+
 def summed(values: Array, inputs: int | tuple[int, int]) -> Array:
     """Features added up to inputs; a constant column belongs to none."""
     if isinstance(inputs, int):
@@ -147,36 +128,6 @@ def summed(values: Array, inputs: int | tuple[int, int]) -> Array:
     cells = inputs[0] * inputs[1]
     total: Array = values.reshape(-1, cells, *values.shape[1:]).sum(axis=0)
     return total
-
-
-def _taken_away(model: Model, records: NDArray[Any]) -> Array:
-    """What changes in each score when an input is set to the middle: of tables a column, of pictures a cell."""
-    whole = _centred(model.logits(records))
-    parts = []
-    for place in places_of(model):
-        changed = records.copy()
-        changed[(slice(None), *place)] = 128 if records.dtype == np.uint8 else MIDDLE
-        parts.append(whole - _centred(model.logits(changed)))
-    return np.stack(parts, axis=1)
-
-
-def places_of(model: Model) -> list[tuple[Any, ...]]:
-    """Where each input stands in an encoded record."""
-    if model.kind == "tabular":
-        return [(index,) for index in range(model.shape[0])]
-    down, across = cells_down_and_across(model.shape)
-    height, width = (-(-side // count) for side, count in zip(model.shape, (down, across), strict=False))
-    return [
-        (slice(row * height, (row + 1) * height), slice(column * width, (column + 1) * width))
-        for row in range(down)
-        for column in range(across)
-    ]
-
-
-def _centred(scores: Array) -> Array:
-    """Above the mean of all classes; a number is itself."""
-    above: Array = scores if scores.shape[1] == 1 else scores - scores.mean(axis=1, keepdims=True)
-    return above
 
 
 def names_of(
@@ -216,7 +167,7 @@ def of_release(model: Model, law: Law, columns: Sequence[str] | None = None) -> 
     head, moments, forth = model.layers[0][0], law.moments, whitening(model)
     if forth is not None:
         forth = forth / np.linalg.norm(forth)
-    back: Array | None = None if forth is None else np.linalg.inv(forth).astype(np.float64)
+    back, groups = back_of(model), owners(model)
 
     def relevance(weights: Array, cross: Array) -> Array:
         means = class_means(cross, moments.n)
@@ -244,8 +195,17 @@ def of_release(model: Model, law: Law, columns: Sequence[str] | None = None) -> 
         np.minimum(low, found),
         np.maximum(high, found),
         direction,
-        noise_of(moments, law.cross_deviation, back, inputs),
+        None if groups is None else noise_of(moments, law.cross_deviation, back, groups),
     )
+
+
+def back_of(model: Model) -> Array | None:
+    """The way back from whitened rows, but for a factor; None where rows are not whitened."""
+    forth = whitening(model)
+    if forth is None:
+        return None
+    back: Array = np.linalg.inv(forth / np.linalg.norm(forth))
+    return back
 
 
 def class_means(cross: Array, n: int) -> Array:
@@ -258,99 +218,19 @@ def class_means(cross: Array, n: int) -> Array:
     return means
 
 
-def noise_of(moments: Moments, deviation: float, back: Array | None, inputs: int | tuple[int, int]) -> Array:
+def noise_of(moments: Moments, deviation: float, back: Array | None, groups: NDArray[np.int64]) -> Array:
     """Of each input: the deviation of the noise on its moments with a class, over its own spread times the
     square root of n: how much noise stands before what could be seen of it.
 
     Noise of one size in whitened rows is noise of the shape of T^-1 in the features: more in absolute terms
-    where records spread, less in units of that spread.
+    where records spread, less in units of that spread. `groups` says of which input each feature is.
     """
     gram = (moments.vectors * np.maximum(moments.values, 0.0)) @ moments.vectors.T
     spread = gram if back is None else back.T @ gram @ back
     carried = np.ones(len(gram)) if back is None else (back * back).sum(axis=0)
-    parts = [summed(one[:, None], inputs)[:, 0] for one in (carried, np.diag(spread))]
-    relative: Array = deviation * np.sqrt(
-        parts[0] / np.maximum(parts[1], 1e-12 * max(float(parts[1].max()), 1e-300))
+    own = np.flatnonzero(groups >= 0)
+    noise, size = (
+        np.bincount(groups[own], weights=one[own]) for one in (carried, np.maximum(np.diag(spread), 0.0))
     )
+    relative: Array = deviation * np.sqrt(noise / np.maximum(size, 1e-12 * max(float(size.max()), 1e-300)))
     return relative
-
-
-def table_of(found: Explanation) -> dict[str, list[Any]]:
-    """As columns of a Parquet file: a row for each input and class."""
-    inputs, classes = found.relevance.shape
-    noise = [None] * inputs if found.noise is None else [float(one) for one in found.noise]
-    return {
-        "input": [found.names[place] for place in range(inputs) for _ in range(classes)],
-        "class": [label for _ in range(inputs) for label in found.labels],
-        "relevance": found.relevance.ravel().tolist(),
-        "low": found.low.ravel().tolist(),
-        "high": found.high.ravel().tolist(),
-        "direction": found.direction.ravel().tolist(),
-        "noise": [noise[place] for place in range(inputs) for _ in range(classes)],
-    }
-
-
-def explanation_of(table: Mapping[str, Sequence[Any]], grid: tuple[int, int] | None) -> Explanation:
-    """The inverse of `table_of`."""
-    labels = tuple(dict.fromkeys(str(one) for one in table["class"]))
-    shape = (-1, len(labels))
-    arrays = {
-        name: np.array(table[name], float).reshape(shape)
-        for name in ("relevance", "low", "high", "direction")
-    }
-    noise = [table["noise"][place] for place in range(0, len(table["noise"]), len(labels))]
-    return Explanation(
-        tuple(str(one) for one in table["input"][:: len(labels)]),
-        grid,
-        labels,
-        **arrays,
-        noise=None if any(one is None for one in noise) else np.array(noise, float),
-    )
-
-
-def of_middle(model: Model, columns: Sequence[str] | None = None, *, count: int = 256) -> Explanation | None:
-    """For tables and models of any other form: what taking an input away changes, over records drawn evenly
-    within the public bounds; None for pictures, which no even draw looks like.
-
-    The interval is that of the mean over the drawn records; the noise is not known here.
-    """
-    if model.kind != "tabular" or getattr(model, "reconstructs", False):
-        return None
-    records = np.random.Generator(np.random.PCG64(0)).random((count, *model.shape))
-    answers = model.predict(records)
-    found = _taken_away(model, records)
-    names, grid = names_of(model, columns)
-    classes, empty = len(model.labels), np.zeros((len(names), len(model.labels)))
-    result = Explanation(names, grid, model.labels, empty, empty.copy(), empty.copy(), empty.copy(), None)
-    for place in range(classes):
-        own = answers == place if (answers == place).any() else np.ones(count, bool)
-        part = found[own][:, :, place]
-        mean, error = part.mean(axis=0), part.std(axis=0) / np.sqrt(len(part))
-        result.relevance[:, place] = mean
-        result.low[:, place], result.high[:, place] = mean - 2 * error, mean + 2 * error
-        slopes = ((records.reshape(count, -1) - MIDDLE) * found[:, :, place]).mean(axis=0)
-        result.direction[:, place] = np.sign(slopes)
-    return result
-
-
-def read(path: Path) -> Explanation:
-    """What a train stage wrote beside its model.
-
-    Raises:
-        InputError: there is nothing, or it is damaged.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(path)
-        grid = (table.schema.metadata or {}).get(b"grid", b"").decode()
-        down, _, across = grid.partition(",")
-        found = explanation_of(table.to_pydict(), (int(down), int(across)) if grid else None)
-    except FileNotFoundError:
-        raise InputError(
-            f"{path.parent} says nothing about its inputs: give a FILE of records, or run `dvc repro train` again"
-        ) from None
-    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError, IndexError):
-        raise InputError(f"{path} is damaged: run `dvc repro train` or `dvc pull` again") from None
-    return found

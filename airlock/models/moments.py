@@ -124,17 +124,23 @@ def closed_form(moments: Moments, ridge: float | None) -> NDArray[np.float64]:
 
 
 def ridge_path(moments: Moments, ridge: float | None) -> list[tuple[int, float]]:
-    """The loss that was minimised, along the way from a head that is held at zero to the one that was taken:
-    heads of ever smaller ridges, the last with the damping that was used.
+    """The loss per record that was minimised, along the way to the head that was taken (`path_of`)."""
+    found = path_of(moments.damped(ridge), moments.vectors.T @ moments.cross)
+    return [(place, value / moments.n) for place, value in found]
+
+
+def path_of(damped: NDArray[np.float64], turned: NDArray[np.float64]) -> list[tuple[int, float]]:
+    """The damped degree-2 loss along the way from a head that is held at zero to its minimiser: of heads of ever
+    smaller ridges, the last with none but the damping itself.
+
+    Args:
+        damped: eigenvalues, as they were used.
+        turned: the cross moments, in the eigenvectors.
     """
-    strengths = [2.0**power for power in range(PATH_POWERS, -1, -1)]
-    least = moments.damped(ridge)
-    turned = moments.vectors.T @ moments.cross
-    top = float(least.max())
-    points = []
-    for place, strength in enumerate([*strengths, 0.0]):
-        weights = moments.vectors @ (turned / (least + strength * top / 2**4)[:, None])
-        points.append((place, loss(moments, weights, ridge)))
+    top, points = float(damped.max()), []
+    for place, strength in enumerate([*(2.0**power for power in range(PATH_POWERS, -1, -1)), 0.0]):
+        weights = turned / (damped + strength * top / 2**4)[:, None]
+        points.append((place, float(((damped[:, None] * weights / 2 - turned) * weights).sum())))
     return points
 
 

@@ -36,7 +36,7 @@ def measure(folder: Path, dataset: str) -> list[dict[str, object]]:
     """One data set at each epsilon."""
     from scipy.stats import spearmanr
 
-    from airlock.models.explain import read
+    from airlock.models.explained import read
     from bench.flagship.pipeline import Pipeline
 
     os.environ["AIRLOCK_HOME"] = str(folder / "home")

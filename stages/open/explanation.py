@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from airlock.inside.manifest import Manifest
 from airlock.models import explain
-from airlock.models.explain import Explanation, Law
+from airlock.models.explain import Law
+from airlock.models.explained import Explanation, table_of
 from airlock.models.features.rows import LIMIT
 from airlock.models.features.softmax import BOUND
 from airlock.models.model import Model
 from airlock.models.moments import choose_damping, closed_form, damping, moments_of
+from airlock.models.taken_away import of_middle
 from airlock.params import TrainParams
 
 FILE = "relevance.parquet"
@@ -32,11 +34,15 @@ def explanation(
     """By relevance propagation through released steps and head; of other tables by taking inputs away; None
     where neither says anything (networks on pictures).
     """
-    if explain.linear_chain(model) is not None and {"gram", "cross"} <= tensors.keys():
-        found = explain.of_release(model, law_of(model, params, release, tensors), columns)
+    law = None
+    plain = type(model) is Model and not model.number and len(model.steps) <= 2
+    if plain and {"gram", "cross"} <= tensors.keys():
+        law = law_of(model, params, release, tensors)
+    if law is not None and explain.linear_chain(model) is not None:
+        found = explain.of_release(model, law, columns)
         if found is not None:
             return found
-    return explain.of_middle(model, columns)
+    return of_middle(model, columns, law if len(model.layers) == 1 else None)
 
 
 def law_of(model: Model, params: TrainParams, release: Manifest, tensors: Tensors) -> Law:
@@ -76,5 +82,5 @@ def write(found: Explanation, path: Path) -> None:
     import pyarrow.parquet as pq
 
     grid = "" if found.grid is None else f"{found.grid[0]},{found.grid[1]}"
-    table = pa.table(explain.table_of(found)).replace_schema_metadata({"grid": grid})
+    table = pa.table(table_of(found)).replace_schema_metadata({"grid": grid})
     pq.write_table(table, path, compression="zstd")

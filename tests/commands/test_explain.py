@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from airlock.commands.explain import command
 from airlock.errors import InputError, SchemaError
-from airlock.models.explain import Explanation
+from airlock.models.explained import Explanation
 from airlock.models.features.projection import Centre
 from airlock.models.model import Model
 from airlock.records.schema import load_schema

@@ -103,7 +103,7 @@ def test_a_step_works_on_a_device_that_is_not_the_processor(
     monkeypatch.setattr(descent, "value_of", lambda loss: 0.0 if loss.device.type == "meta" else 1.0)
     network = build(6, 3) if build else descent._network(TrainParams(head="mlp"), 6, 3).double()
     network = network.to("meta")
-    sampler = descent._Sampler(moments(), 0.3, "meta")
+    sampler = descent.Sampler(moments(), 0.3, "meta")
     optimiser = torch.optim.Adam(network.parameters())
     generator = torch.Generator().manual_seed(0)
     assert descent._epoch(network, optimiser, sampler, 16, generator) == 0.0

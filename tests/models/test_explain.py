@@ -14,9 +14,11 @@ import torch
 
 from airlock.errors import InputError
 from airlock.inside.manifest import Manifest
-from airlock.models import explain
+from airlock.models import explain, explained
+from airlock.models.features import hybrid
 from airlock.models.features.projection import Centre, Whiten
 from airlock.models.model import Model
+from airlock.models.taken_away import of_middle
 from airlock.params import Params, TrainParams
 from stages.mechanisms import Whole, mechanism
 from stages.open import explanation
@@ -87,11 +89,18 @@ def test_what_is_propagated_is_what_the_model_says(whitened: bool) -> None:
     assert np.allclose(parts.sum(axis=1) + constant, above, rtol=2e-3, atol=2e-3)
 
 
-def released(folder: Path, data: Any, classes: int, name: str = "coefficients", epsilon: float = 20.0) -> Any:
+def released(
+    folder: Path,
+    data: Any,
+    classes: int,
+    name: str = "coefficients",
+    epsilon: float = 20.0,
+    features: str = "auto",
+) -> Any:
     """A model and the manifest and tensors that it was trained from."""
     x, y = data
     known = facts(x, classes)
-    params = Params.model_validate({"release": {"mechanism": name, "epsilon": epsilon}})
+    params = Params.model_validate({"release": {"mechanism": name, "epsilon": epsilon, "features": features}})
     with seal(folder, x, y, rows=512) as reader:
         tensors, details = Whole(mechanism(name)).make(params, known, reader, key=KEY, release_id="id")
     plan = mechanism(name).plan(params, known)
@@ -165,22 +174,22 @@ def test_a_file_is_what_was_written(tmp_path: Path) -> None:
     found = explanation.explanation(trained, TrainParams(), made, tensors)
     assert found is not None
     explanation.write(found, tmp_path / explanation.FILE)
-    again = explain.read(tmp_path / explanation.FILE)
+    again = explained.read(tmp_path / explanation.FILE)
     assert (again.names, again.grid, again.labels) == (found.names, found.grid, found.labels)
     assert again.noise is not None
     for name in ("relevance", "low", "high", "direction", "noise"):
         assert np.array_equal(getattr(again, name), getattr(found, name))
     (tmp_path / explanation.FILE).write_bytes(b"PAR1 no")
     with pytest.raises(InputError, match="damaged"):
-        explain.read(tmp_path / explanation.FILE)
+        explained.read(tmp_path / explanation.FILE)
     with pytest.raises(InputError, match="says nothing about its inputs"):
-        explain.read(tmp_path / "nothing" / explanation.FILE)
+        explained.read(tmp_path / "nothing" / explanation.FILE)
 
 
 def test_a_network_on_a_table_is_asked_what_an_input_changes() -> None:
     chosen = model(hidden=8, whitened=False)
     chosen.layers[0][0][2] *= 20
-    found = explain.of_middle(chosen)
+    found = of_middle(chosen)
     assert found is not None
     assert found.noise is None
     assert found.overall.argmax() == 2
@@ -199,3 +208,29 @@ def test_relevance_under_noise_has_the_order_of_the_one_without(tmp_path: Path) 
         found[epsilon] = one.overall
     assert spearmanr(found[100.0], found[3.0]).statistic > 0.9
     assert spearmanr(found[100.0], found[0.003]).statistic < 0.9
+
+
+def test_behind_cosines_noise_is_told_of_the_columns_themselves(tmp_path: Path) -> None:
+    """Of the hybrid map: an interval by the law of the noise, and the noise of every column."""
+    x, y = informative(2000)
+    x[:, 5] = 0.5 + 0.02 * (x[:, 5] - 0.5)
+    widths = []
+    for place, epsilon in enumerate((1.0, 20.0)):
+        (tmp_path / str(place)).mkdir()
+        trained, made, tensors = released(
+            tmp_path / str(place), (x, y), 2, "coefficients-iterated", epsilon, "hybrid-32-1"
+        )
+        found = explanation.explanation(trained, TrainParams(), made, tensors, list("uvwxyz"))
+        assert found is not None
+        assert found.noise is not None
+        # What hardly varies carries more noise for its size than anything else, what tells the class less than most.
+        assert int(np.argmax(found.noise)) == 5
+        assert found.noise[1] < np.median(found.noise)
+        widths.append(float((found.high - found.low)[1].mean() / found.overall[1]))
+    assert widths[0] > 3 * widths[1]
+    assert np.argmax(found.overall[:5]) == 1
+
+
+def test_features_of_the_hybrid_map_belong_to_their_columns() -> None:
+    assert hybrid.owners("hybrid-3-1@nx2.g2.c3").tolist() == [-1, -1, -1, 0, 1, 2, 2, 2, 3, 4, 5]
+    assert hybrid.owners("tabular-2") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +205,18 @@ def test_a_spectrum_is_cleaned_where_it_is_large_and_seen(size: int, level: floa
     moments = Moments(np.ones(size), np.eye(size), np.zeros((size, 2)), radius=level, n=size)
     assert (choose_damping(moments, "auto") is None) is cleans
     assert choose_damping(moments, 0.3) == 0.3
+
+
+def test_auto_trains_on_only_where_the_release_becomes_likelier(tmp_path: Path) -> None:
+    """A head that was scaled to nothing is mended; one that descent has already found is left as it is."""
+    given = release(tmp_path, epsilon=20.0)
+    solved = coefficients.train(training(), *given)
+    faint = replace(solved.model, layers=[(solved.model.layers[0][0] * 0.01, solved.model.layers[0][1])])
+    asked = training(method="auto", epochs=200)
+    mended = coefficients.further(asked, *given, replace(solved, model=faint), None)
+    assert mended.metrics["likelihood_gained"] > 0.1
+    assert mended.metrics["epochs"] == mended.curve[-1][0] > 0
+    assert mended.curve[-1][1] < mended.curve[0][1]
+    again = coefficients.further(asked, *given, mended, None)
+    assert again.metrics["likelihood_gained"] < 0.01
+    assert np.mean(mended.model.predict(X) == Y) > 0.88

@@ -102,6 +102,17 @@ def width_of(text: str, width: int) -> int:
     return width + sum(run.spread for run in runs_of(text))
 
 
+def owners(name: str) -> NDArray[np.int64] | None:
+    """Of each feature of a map the encoded column that it is of, -1 for a cosine, which is of all; None for
+    another map.
+    """
+    matched = NAME.fullmatch(name)
+    if not matched or not matched[2]:
+        return None
+    counts = [run.spread // run.encoded for run in runs_of(matched[2]) for _ in range(run.encoded)]
+    return np.concatenate([np.full(int(matched[1]), -1), np.repeat(np.arange(len(counts)), counts)])
+
+
 def bias() -> int:
     """The constant that stands beside the centred rows."""
     return math.floor(BIAS * LIMIT)

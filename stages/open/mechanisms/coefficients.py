@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airlock.errors import ParamsError
+from airlock.inside.digests import sha256_json
 from airlock.inside.manifest import Manifest
 from airlock.models.descent import STEPS_AN_EPOCH, Build
 from airlock.models.features.projection import steps_of
@@ -27,6 +29,9 @@ from airlock.params import TrainParams
 from stages.mechanisms import Trained
 from stages.open.training_state import TrainingState
 
+PATIENCE = 20
+"""Of `train.method: auto`, where none is set."""
+
 
 def train(
     params: TrainParams, release: Manifest, tensors: Tensors, *, checkpoint: Path | None = None
@@ -39,8 +44,49 @@ def train(
     layers, curve, ridge = head(params, release, tensors, checkpoint=checkpoint)
     drawn = len(curve) * STEPS_AN_EPOCH * params.batch
     speed = {"rows_per_second": round(drawn / (time.perf_counter() - start))} if params.network else {}
-    epochs = 0 if params.method == "closed-form" and params.network is None else curve[-1][0]
-    return trained_of(release, tensors, layers, curve, {"ridge": ridge, **speed}, epochs=epochs)
+    told = {"ridge": ridge, **speed}
+    if params.method == "auto" and params.network is None:
+        return further(
+            params, release, tensors, trained_of(release, tensors, layers, curve, told), checkpoint
+        )
+    epochs = 0 if solved(params) else curve[-1][0]
+    return trained_of(release, tensors, layers, curve, told, epochs=epochs)
+
+
+def solved(params: TrainParams) -> bool:
+    """Whether the head is solved for, at least to begin with."""
+    return params.method != "sgd" and params.network is None
+
+
+def further(
+    params: TrainParams, release: Manifest, tensors: Tensors, begun: Trained, checkpoint: Path | None
+) -> Trained:
+    """Train on from a linear head by gradient descent on samples, and keep what comes of it only if it makes the
+    release likelier by more than chance: by two standard errors, on samples that neither has seen.
+    """
+    if "number" in release.details or len(begun.model.layers) != 1:
+        return begun
+    from airlock.models.descent import Sampler, descend, identity, likelihoods
+
+    moments = moments_of(tensors, release.details, release.details["data"]["n"])
+    ridge = choose_damping(moments, params.ridge)
+    (weights, offset), name = begun.model.layers[0], identity(params, moments, ridge)
+    asked = params.model_copy(update={"patience": params.patience or PATIENCE})
+    keeper = TrainingState(checkpoint, sha256_json([name, weights.tobytes().hex()]))
+    layers, curve = descend(asked, moments, ridge, keeper=keeper, start=weights)
+    source = Sampler(moments, ridge, "cpu")
+    before = likelihoods(weights, offset, source)
+    gained = before - likelihoods(np.asarray(layers[0][0]), np.asarray(layers[0][1]), source)
+    sure = float(gained.mean()) > 2 * float(gained.std(ddof=1)) / len(gained) ** 0.5
+    metrics = {**begun.metrics, "likelihood_gained": float(gained.mean())}
+    if not sure:
+        return replace(begun, metrics=metrics)
+    path = [(0, float(before.mean())), *curve]
+    return Trained(
+        replace(begun.model, layers=list(layers)),
+        path,
+        {**metrics, "loss": path[-1][1], "epochs": path[-1][0]},
+    )
 
 
 def head(
@@ -51,7 +97,7 @@ def head(
     """
     moments = moments_of(tensors, release.details, release.details["data"]["n"])
     ridge = choose_damping(moments, params.ridge)
-    if params.method == "closed-form" and params.network is None:
+    if solved(params):
         if params.head != "linear":
             raise ParamsError("params.yaml: train.head mlp has no closed form: set train.method to sgd")
         weights = closed_form(moments, ridge)
@@ -75,7 +121,7 @@ def check_offered(params: TrainParams, release: Manifest) -> None:
     Raises:
         ParamsError: with what to set instead.
     """
-    asked = params.method != "closed-form" or params.head != "linear" or params.network is not None
+    asked = params.method == "sgd" or params.head != "linear" or params.network is not None
     if "number" in release.details and asked:
         raise ParamsError(
             "params.yaml: the label is a number, which has no classes to draw samples of: set train.method to "

@@ -94,7 +94,7 @@ def train(
         "target": asked.column.name,
         "bins": len(model.labels),
     }
-    return Trained(model, [(0, found.loss)], metrics)
+    return Trained(model, found.path, metrics)
 
 
 def train_network(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from airlock.inside.manifest import Manifest
 from airlock.models.classifier import PREFIX, network_model
 from airlock.models.features.projection import eigen, spectral_radius
-from airlock.models.moments import Moments, choose_ridge, closed_form, loss
+from airlock.models.moments import Moments, choose_ridge, closed_form, ridge_path
 from airlock.params import TrainParams
 from stages.mechanisms import Trained
 
@@ -42,8 +42,8 @@ def train(
     weights = closed_form(moments, ridge)
     state = {**tensors, f"{PREFIX}outputs.weight": weights.T.astype(np.float32)}
     state[f"{PREFIX}outputs.bias"] = np.zeros(weights.shape[1], np.float32)
-    curve = [(0, loss(moments, weights, ridge))]
-    metrics = {"loss": curve[0][1], "epochs": 0, "epsilon": epsilon, "ridge": ridge}
+    curve = ridge_path(moments, ridge)
+    metrics = {"loss": curve[-1][1], "epochs": 0, "epsilon": epsilon, "ridge": ridge}
     return Trained(network_model(details["network"], details["data"], state), curve, metrics)
 
 

@@ -129,6 +129,43 @@ def bars(
     return _frame(WIDTH, 16 + row * max(len(shown), 1), title, f"Largest first: {summary}.", parts)
 
 
+def beside(
+    values: Sequence[tuple[str, float, float]], *, title: str, names: tuple[str, str], most: int = 20
+) -> str:
+    """Two figures of each label side by side, each drawn on a scale of its own: bars that grow to the left
+    and bars that grow to the right of the labels between them.
+    """
+    shown = list(values)[:most]
+    row, middle, half, room = 26, WIDTH / 2, 84.0, 46.0
+    span = WIDTH / 2 - half - room
+    pairs = [(one, other) for _, one, other in shown]
+    largest = [max((abs(pair[side]) for pair in pairs), default=0) or 1 for side in (0, 1)]
+    parts = [
+        _text(middle - half, 14, names[0], anchor="end", kind="axis"),
+        _text(middle + half, 14, names[1], anchor="start", kind="axis"),
+    ]
+    for index, (label, *pair) in enumerate(shown):
+        top = 24 + index * row
+        parts.append(f"<g><title>{escape(label)}: {number(pair[0])}, {number(pair[1])}</title>")
+        parts.append(_text(middle, top + 15, _shorten(label, 21), anchor="middle", kind="name"))
+        for side, value in enumerate(pair):
+            length, sign = max(span * abs(value) / largest[side], 1), -1 if side == 0 else 1
+            start = middle + sign * half
+            parts.append(
+                f'<rect class="chart-bar{" noise" if side else ""}" x="{min(start, start + sign * length):.1f}" '
+                f'y="{top + 2}" width="{length:.1f}" height="{row - 8}" rx="3"/>'
+            )
+            anchor = "start" if side else "end"
+            parts.append(
+                _text(start + sign * (length + 6), top + 15, number(value, 3), anchor=anchor, kind="value")
+            )
+        parts.append("</g>")
+    summary = "; ".join(f"{label} {number(one, 3)} and {number(other, 3)}" for label, one, other in shown[:5])
+    return _frame(
+        WIDTH, 32 + row * max(len(shown), 1), title, f"{names[0]} and {names[1]}: {summary}.", parts
+    )
+
+
 def heat_map(grid: Sequence[Sequence[float]], *, title: str) -> str:
     """A picture of a matrix: the stronger the colour, the larger the value; negative values have a colour of
     their own.

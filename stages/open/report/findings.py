@@ -19,8 +19,8 @@ from airlock.inside import manifest
 from airlock.inside.digests import sha256_path, walk
 from airlock.inside.manifest import Manifest
 from airlock.inside.room import Room
-from airlock.models import explain
-from airlock.models.explain import Explanation
+from airlock.models import explained
+from airlock.models.explained import Explanation
 from airlock.params import Params
 from airlock.privacy.guarantees import Guarantee
 
@@ -153,7 +153,7 @@ def _figure(text: str | None) -> float:
 
 def read_explanation(path: Path | None) -> Explanation | None:
     """What the train stage wrote beside its model about the inputs."""
-    return None if path is None else explain.read(path)
+    return None if path is None else explained.read(path)
 
 
 def read_relevance(folder: Path, made: Manifest) -> tuple[list[tuple[str, float]], list[list[float]]]:

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from airlock.inside.room import Room
 from airlock.storage import write_json
-from stages.open.report import sections
+from stages.open.report import contributions, sections
 from stages.open.report.charts import number
 from stages.open.report.compared import ablated, compared
 from stages.open.report.findings import Findings, gather
@@ -56,7 +56,7 @@ def render(findings: Findings, profile: dict[str, Any] | None = None) -> str:
         privacy=sections.privacy(findings),
         budget=sections.budget(findings),
         boundary=sections.boundary(findings),
-        relevance=sections.relevance(findings),
+        relevance=contributions.relevance(findings),
         profile=profile,
         curve=sections.curve(findings),
         comparison=compared(findings),

@@ -6,21 +6,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 
 from airlock.compare.comparison import ATTACK, CHECK, Bounds
 from airlock.inside.manifest import Manifest
-from airlock.models.explain import Explanation
 from airlock.params import Params
-from stages.open.report.charts import bars, heat_map, line_chart, number
+from stages.open.report.charts import line_chart, number
 from stages.open.report.compared import RELEASE, RELEVANCE, attacked_before
 from stages.open.report.findings import DOORS, Findings
 
 Section = dict[str, Any]
-MOST_INPUTS, MOST_CLASSES = 15, 12
-"""Of a chart, and charts of the page."""
 MEASURES = {
     "balanced_accuracy": "Balanced accuracy: recall, every class counting alike",
     "f1": "F1: precision and recall together, every class counting alike",
@@ -209,93 +204,14 @@ def _walls(found: Any) -> str:
     return "all five layers" if len(found) == 5 else ", ".join(map(str, found))
 
 
-def relevance(findings: Findings) -> Section:
-    """Which columns or pixels matter, as far as a release says so."""
-    drawing = None
-    if findings.relevance_grid:
-        drawing = Markup(heat_map(findings.relevance_grid, title="Relevance of each pixel"))
-    elif findings.relevance:
-        drawing = Markup(bars(findings.relevance, title="Relevance of each column"))
-    first = findings.priced.get("relevance")
-    return {
-        "drawing": drawing,
-        "mode": findings.params.relevance.mode,
-        "count": len(findings.relevance),
-        "first": first.mechanism if first else None,
-        "charts": contributions(findings.explanation) if findings.explanation else [],
-        "carried": carried(findings.explanation) if findings.explanation else "",
-    }
-
-
-def contributions(found: Explanation) -> list[Section]:
-    """Relevance for all classes and for each, and the noise that every input carries beside it."""
-    drawn = [
-        _chart(found, found.overall, "all classes", "How much each input contributes, over all classes.")
-    ]
-    if found.noise is not None:
-        caption = "The noise on each input after everything, in units of its own spread; in the same order."
-        drawn.append(_chart(found, found.noise, "noise", caption, order=-found.overall))
-    for place, label in enumerate(found.labels[:MOST_CLASSES]):
-        caption = f"For “{label}”: what its own records owe to each input."
-        if found.grid is None:
-            caption += " ↑: a larger value speaks for it, ↓: against it."
-        drawn.append(_chart(found, found.relevance[:, place], label, caption, place=place))
-    return drawn
-
-
-def _chart(
-    found: Explanation,
-    values: NDArray[np.float64],
-    title: str,
-    caption: str,
-    *,
-    order: NDArray[np.float64] | None = None,
-    place: int | None = None,
-) -> Section:
-    title = f"Relevance, {title}"
-    if found.grid is not None:
-        rows = values.reshape(found.grid).tolist()
-        return {"drawing": Markup(heat_map(rows, title=title)), "caption": caption}
-    ranked = np.argsort(-np.abs(values) if order is None else order, kind="stable")[:MOST_INPUTS]
-    shown = [(_named(found, int(index), place), float(values[index])) for index in ranked]
-    ends = None
-    if place is not None:
-        ends = [(float(found.low[index, place]), float(found.high[index, place])) for index in ranked]
-    return {"drawing": Markup(bars(shown, title=title, intervals=ends)), "caption": caption}
-
-
-def _named(found: Explanation, index: int, place: int | None) -> str:
-    """An input, and which way it points."""
-    if place is None:
-        return found.names[index]
-    arrow = {1.0: " ↑", -1.0: " ↓"}.get(float(found.direction[index, place]), "")
-    return f"{found.names[index]}{arrow}"
-
-
-def carried(found: Explanation) -> str:
-    """Whether noise is where relevance is least, as a fact of this run."""
-    if found.noise is None or len(found.noise) < 2:
-        return ""
-    order = np.argsort(-found.overall, kind="stable")
-    half = len(order) // 2
-    more, less = (float(found.noise[part].mean()) for part in (order[:half], order[half:]))
-    if more <= 0 or less <= 0:
-        return ""
-    word = "less" if more < less else "more"
-    return (
-        f"the half of the inputs that contributes most carries {word} noise, in units of its own spread, than "
-        f"the other half ({number(more, 3)} against {number(less, 3)})"
-    )
-
-
 def curve(findings: Findings) -> Section:
     """The learning curve: loss over epochs, along the path of ridges to a closed form, or what residual rounds
     had left.
     """
     drawing, method = None, findings.params.train.method
     made = findings.priced.get("release")
-    rounds = made is not None and "residuals" in made.details and method == "closed-form"
-    solved = method == "closed-form" and not rounds and not findings.train.get("epochs")
+    solved = method != "sgd" and not findings.train.get("epochs")
+    rounds = solved and made is not None and "residuals" in made.details
     if len(findings.curve) > 1:
         x_label = "round" if rounds else "step of the path" if solved else "epoch"
         y_label = "noisy residual" if rounds else "training loss"

@@ -63,6 +63,8 @@ class Options(Section):
     whitening_share: float | None = Field(None, gt=0, lt=1)
     gram_share: float | None = Field(None, gt=0, lt=1)
     whitening_ridge: float = Field(0.3, ge=1e-6, le=1e6)
+    whitening: bool = True
+    """False: noise does not follow the geometry, as with passes 2; what it would cost goes to the rest."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,13 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
     name = params.release.features
     check_engine(params)
     feature_map = features.feature_map(name, facts.kind, facts.shape)
-    passes = (3 if feature_map.whitened else 2) if params.release.passes == "auto" else params.release.passes
+    whitened = feature_map.whitened and options.whitening
+    passes = (3 if whitened else 2) if params.release.passes == "auto" else params.release.passes
     columns = numbers_of(params, facts)
+    if passes == 3 and not options.whitening:
+        raise ParamsError(
+            "params.yaml: release.options: whitening false leaves two passes: set release.passes to auto"
+        )
     if passes not in GRAM_SHARE:
         raise ParamsError(
             f"params.yaml: release.passes {passes} is not offered by '{NAME}': use auto, 1, 2 or 3"

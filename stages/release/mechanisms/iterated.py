@@ -72,6 +72,9 @@ class Options(Section):
     even_ridge: float = Field(0.0, ge=0, le=1e6)
     sureness_share: float = Field(0.0, ge=0, lt=1)
 
+    whitening: bool = True
+    """False: noise does not follow the geometry, whose share goes to the rounds."""
+
     def newer(self) -> dict[str, float]:
         """What shapes the rounds and was not always there, so that ids without it are what they were."""
         return {"even_ridge": self.even_ridge} if self.even_ridge else {}
@@ -100,7 +103,7 @@ def resolve(params: Params, facts: Facts) -> tuple[Recipe, AnyOptions, int]:
     )
     settled = options if isinstance(options, numbers.Options) else _settled(options, params, facts)
     first = params.model_copy(
-        update={"release": params.release.model_copy(update={"passes": "auto", "options": {}})}
+        update={"release": params.release.model_copy(update={"passes": "auto", "options": _first(options)})}
     )
     recipe = coefficients.resolve(first, facts)
     wished = options.rounds if isinstance(options, Options) else ROUNDS
@@ -130,6 +133,11 @@ def resolve(params: Params, facts: Facts) -> tuple[Recipe, AnyOptions, int]:
     shares = {purpose: share * left for purpose, share in wanted.items() if share > 0}
     shrunk = isinstance(options, Options) and options.shrunk_centre
     return replace(recipe, shares=shares, ridge=options.whitening_ridge, shrunk=shrunk), settled, rounds
+
+
+def _first(options: Options | numbers.Options) -> dict[str, Any]:
+    """What of the options shapes the passes before the rounds."""
+    return {"whitening": options.whitening} if isinstance(options, Options) else {}
 
 
 def _settled(options: Options, params: Params, facts: Facts) -> Settled:

@@ -80,3 +80,13 @@ def test_empty_charts_are_still_drawn() -> None:
         charts.heat_map([[0.0]], title="t"),
     ):
         assert ElementTree.fromstring(drawn).get("role") == "img"
+
+
+def test_two_figures_stand_beside_each_other_each_on_its_own_scale() -> None:
+    drawn = charts.beside([("a", 4.0, 1e-3), ("b", 1.0, 2e-3)], title="t", names=("one", "other"))
+    lengths = [
+        float(found) for found in re.findall(r'<rect class="chart-bar[^"]*".*? width="([0-9.]+)"', drawn)
+    ]
+    assert lengths[0] == pytest.approx(4 * lengths[2], abs=0.2)
+    assert lengths[3] == pytest.approx(2 * lengths[1], abs=0.2)
+    assert lengths[0] == lengths[3]

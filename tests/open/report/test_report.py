@@ -22,7 +22,7 @@ from airlock.compare import published
 from airlock.compare.comparison import ComparisonRow
 from airlock.errors import ReleaseError
 from airlock.inside import manifest
-from airlock.models.explain import Explanation
+from airlock.models.explained import Explanation
 from airlock.privacy.guarantees import Guarantee
 from stages.open import explanation
 from stages.open.report import report, sections
