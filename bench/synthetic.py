@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
+import signal
 import subprocess
 import tempfile
 import time
@@ -59,9 +61,11 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--tools", nargs="*", default=["inputs", "coefficients", "real", "mst"])
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--folds", type=int, default=FOLDS)
+    parser.add_argument("--limit", type=int, default=300, help="CPU seconds of a peer's run")
     asked = parser.parse_args()
     for name in asked.tables or keel.names(asked.part):
-        for fold in range(FOLDS):
+        for fold in range(asked.folds):
             for tool in asked.tools:
                 _cell(name, fold, tool, asked)
 
@@ -73,10 +77,22 @@ def _cell(name: str, fold: int, tool: str, asked: argparse.Namespace) -> None:
         return
     table = keel.load(name)
     train, test = split(len(table.y), fold)
-    row = {**key, **figures(table, train, test, tool, asked.epsilon, fold, asked.peer)}
+    try:
+        found = figures(table, train, test, tool, asked.epsilon, fold, asked.peer, asked.limit)
+    except Unfinished as unfinished:
+        found = {"unfinished_after_cpu_seconds": unfinished.seconds}
+    row = {**key, **found}
     print(json.dumps(row), flush=True)
     rows = json.loads(asked.results.read_text()) if asked.results.exists() else []
     asked.results.write_text(json.dumps([*rows, row], indent=1) + "\n")
+
+
+class Unfinished(Exception):
+    """A peer's run took more than it was given."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(f"not finished after {seconds} CPU seconds")
+        self.seconds = seconds
 
 
 def split(n: int, fold: int) -> tuple[Integers, Integers]:
@@ -86,21 +102,28 @@ def split(n: int, fold: int) -> tuple[Integers, Integers]:
 
 
 def figures(
-    table: keel.Table, train: Integers, test: Integers, tool: str, epsilon: float, seed: int, peer: str | None
+    table: keel.Table,
+    train: Integers,
+    test: Integers,
+    tool: str,
+    epsilon: float,
+    seed: int,
+    peer: str | None,
+    limit: int,
 ) -> dict[str, Any]:
-    """What one tool does with one part of one table."""
+    """What one tool does with one part of one table; seconds are of the processor."""
     x, y = table.x[train], table.y[train]
     if tool == "coefficients":
-        started = time.perf_counter()
+        started = time.process_time()
         accuracy = direct(table, x, y, test, epsilon, seed)
-        return {"accuracy": accuracy, "seconds": time.perf_counter() - started}
+        return {"accuracy": accuracy, "seconds": time.process_time() - started}
     grid = common_grid(table)
     if tool == "real":
         return {"accuracy": boosted(x, y, table, test), "tv1": 0.0, "tv2": 0.0, "seconds": 0.0}
     if tool.startswith("inputs"):
         made, seconds, own = ours(table, x, y, test, epsilon, seed, tool)
     else:
-        made, seconds = others(table, grid, x, y, epsilon, seed, tool, peer)
+        made, seconds = others(table, grid, x, y, epsilon, seed, tool, peer, limit)
         own = {}
     one, two = errors(grid.of(x, y), grid.of(made.x, made.y), grid.sizes)
     return {
@@ -130,7 +153,7 @@ def ours(
     from airlock.models.binned import BinnedModel, fit
     from stages.release.mechanisms import inputs
 
-    started = time.perf_counter()
+    started = time.process_time()
     params = Params.model_validate({"release": {"mechanism": "inputs", "epsilon": epsilon, "delta": DELTA}})
     tensors, details = inputs.make(
         params, table.facts(len(y)), Reader(x, y), key=bytes([seed] * 32), release_id=f"bench {seed}"
@@ -145,7 +168,7 @@ def ours(
         else draw_bins(shares, len(y), random)
     )
     made = encode(records_of(table.schema, *drawn_of(known, bins, random), random), table.schema)
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     last = len(known.names) - 1
     found = fit(known.tables, list(range(last)), last)
     model = BinnedModel(
@@ -156,19 +179,36 @@ def ours(
 
 
 def others(
-    table: keel.Table, grid: Bins, x: Any, y: Any, epsilon: float, seed: int, tool: str, peer: str | None
+    table: keel.Table,
+    grid: Bins,
+    x: Any,
+    y: Any,
+    epsilon: float,
+    seed: int,
+    tool: str,
+    peer: str | None,
+    limit: int,
 ) -> Made:
-    """A peer's synthetic bins, as values spread evenly in them."""
+    """A peer's synthetic bins, as values spread evenly in them.
+
+    Raises:
+        Unfinished: it took more CPU seconds than `limit`.
+    """
     if peer is None:
         raise SystemExit("--peer says which Python has opendp[mbi]")
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "in.npz", Path(folder) / "out.npz"
         np.savez(source, bins=grid.of(x, y), sizes=np.array(grid.sizes))
         script = Path(__file__).with_name("synthetic_peer.py")
-        subprocess.run(
-            [peer, str(script), tool, str(epsilon), str(DELTA), str(seed), str(source), str(target)],
-            check=True,
+        done = subprocess.run(
+            # -P: this folder has a module `numbers`, which is not Python's.
+            [peer, "-P", str(script), tool, str(epsilon), str(DELTA), str(seed), str(source), str(target)],
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5)),
         )
+        if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+            raise Unfinished(limit)
+        done.check_returncode()
         found = np.load(target)
         bins, seconds = found["bins"], float(found["seconds"])
     random, drawn = np.random.default_rng(seed), []

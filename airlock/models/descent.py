@@ -108,10 +108,12 @@ def descend_on(
     optimiser = torch.optim.Adam(network.parameters(), lr=params.learning_rate)
     curve = keeper.resume(network, optimiser, params.epochs) if keeper else []
     # Compiling pays where a step is long, which on a processor it is not.
-    running = torch.compile(network) if build and device != "cpu" else network
+    running = torch.compile(network) if build and accelerated(device) else network
     for epoch in range(len(curve), params.epochs):
         if stale(curve, params.patience):
             break
+        # Rows have a generator of their own; the other seed is for dropout, so that a resumed run drops the same.
+        torch.manual_seed(params.seed * 1_000_003 + epoch)
         generator = torch.Generator().manual_seed(params.seed * 1_000_003 + epoch)
         curve.append((epoch + 1, _epoch(running, optimiser, source, params.batch, generator)))
         if keeper and (epoch + 1) % CHECKPOINT_EPOCHS == 0:
@@ -121,6 +123,11 @@ def descend_on(
 
         return dense_layers(network.cpu(), width), curve
     return _layers(network), curve
+
+
+def accelerated(device: str) -> bool:
+    """Whether a device is one on which steps are compiled and of mixed precision."""
+    return device.split(":")[0] != "cpu"
 
 
 def stale(curve: Sequence[tuple[int, float]], patience: int | None) -> bool:
@@ -179,7 +186,7 @@ def _epoch(network: Any, optimiser: Any, source: Source, batch: int, generator: 
     for _ in range(STEPS_AN_EPOCH):
         rows, labels = source.draw(batch, generator)
         kind, single = rows.device.type, next(network.parameters()).dtype == torch.float32
-        mixed = single and kind != "cpu" and torch.amp.is_autocast_available(kind)
+        mixed = single and accelerated(kind) and torch.amp.is_autocast_available(kind)
         with torch.autocast(kind, torch.bfloat16) if mixed else nullcontext():
             scores = network(rows.float() if single else rows)
         loss = torch.nn.functional.cross_entropy(scores.to(rows.dtype), labels)

@@ -6,7 +6,8 @@ to; a length belongs to the whole row, so relevance passes it unchanged. What pr
 class's score above the mean of all scores, so that a sign says for or against the class.
 
 Features become inputs where a map says which input each is of: the columns of a table, the cells of a
-picture. Models of any other form are asked what changes when an input is set to the middle of its range.
+picture. A cosine of a table's columns is of all of them, by what each adds to its phase. Models of any other
+form are asked what changes when an input is set to the middle of its range (airlock/models/taken_away.py).
 """
 
 from __future__ import annotations
@@ -160,20 +161,25 @@ def of_release(model: Model, law: Law, columns: Sequence[str] | None = None) -> 
     """What the released moments say about every input, with an interval from the noise's law; None for a
     model that is not a linear head on released steps.
     """
-    inputs = inputs_of(model) if linear_chain(model) else None
-    if inputs is None or len(model.layers) != 1:
+    if linear_chain(model) is None or len(model.layers) != 1:
         return None
     names, grid = names_of(model, columns)
-    head, moments, forth = model.layers[0][0], law.moments, whitening(model)
+    head, moments, forth, back = model.layers[0][0], law.moments, whitening(model), back_of(model)
+    parts, groups = shares_of(model, moments, back), owners(model)
+    if parts is None or groups is None:
+        return None
     if forth is not None:
         forth = forth / np.linalg.norm(forth)
-    back, groups = back_of(model), owners(model)
+
+    def slopes(weights: Array) -> Array:
+        seen = weights - weights.mean(axis=1, keepdims=True)
+        carried: Array = seen if forth is None else forth @ seen
+        return carried[: parts.shape[1]]
 
     def relevance(weights: Array, cross: Array) -> Array:
         means = class_means(cross, moments.n)
-        seen = weights - weights.mean(axis=1, keepdims=True)
-        features = (means if back is None else means @ back) * (seen if forth is None else forth @ seen).T
-        return summed(features.T, inputs)
+        features = (means if back is None else means @ back)[:, : parts.shape[1]] * slopes(weights).T
+        return parts @ features.T
 
     generator = np.random.Generator(np.random.PCG64(0))
     drawn = []
@@ -183,10 +189,6 @@ def of_release(model: Model, law: Law, columns: Sequence[str] | None = None) -> 
         drawn.append(relevance(moved, moments.cross + error * law.cross_deviation))
     low, high = np.quantile(np.stack(drawn), QUANTILES, axis=0)
     found = relevance(head, moments.cross)
-    seen = head - head.mean(axis=1, keepdims=True)
-    direction = (
-        np.sign(summed(seen if forth is None else forth @ seen, inputs)) if grid is None else 0 * found
-    )
     return Explanation(
         names,
         grid,
@@ -194,9 +196,38 @@ def of_release(model: Model, law: Law, columns: Sequence[str] | None = None) -> 
         found,
         np.minimum(low, found),
         np.maximum(high, found),
-        direction,
-        None if groups is None else noise_of(moments, law.cross_deviation, back, groups),
+        _directions(slopes(head), groups) if grid is None else 0 * found,
+        noise_of(moments, law.cross_deviation, back, groups),
     )
+
+
+def _directions(slopes: Array, groups: NDArray[np.int64]) -> Array:
+    """What a larger column does to each score, +1 or -1, by the one feature that is the column itself; 0 for a
+    column that is spread over several.
+    """
+    counts = np.bincount(groups[groups >= 0])
+    single = np.flatnonzero((groups >= 0) & (counts[groups] == 1))
+    found = np.zeros((len(counts), slopes.shape[1]))
+    found[groups[single]] = np.sign(slopes[single])
+    return found
+
+
+def shares_of(model: Model, moments: Moments, back: Array | None) -> Array | None:
+    """How much of each feature belongs to each input, (inputs, features); None where it is not known."""
+    groups = owners(model)
+    if groups is None:
+        return None
+    if (groups >= 0).all():
+        return np.asarray(groups == np.arange(groups.max() + 1)[:, None], np.float64)
+    return hybrid.shares(model.features, spreads_of(moments, back))
+
+
+def spreads_of(moments: Moments, back: Array | None) -> Array:
+    """Of each feature of the centred rows, the sum of squares over the records."""
+    gram = (moments.vectors * np.maximum(moments.values, 0.0)) @ moments.vectors.T
+    spread = gram if back is None else back.T @ gram @ back
+    sizes: Array = np.maximum(np.diag(spread), 0.0)
+    return sizes
 
 
 def back_of(model: Model) -> Array | None:
@@ -225,12 +256,9 @@ def noise_of(moments: Moments, deviation: float, back: Array | None, groups: NDA
     Noise of one size in whitened rows is noise of the shape of T^-1 in the features: more in absolute terms
     where records spread, less in units of that spread. `groups` says of which input each feature is.
     """
-    gram = (moments.vectors * np.maximum(moments.values, 0.0)) @ moments.vectors.T
-    spread = gram if back is None else back.T @ gram @ back
-    carried = np.ones(len(gram)) if back is None else (back * back).sum(axis=0)
+    spread = spreads_of(moments, back)
+    carried = np.ones(len(spread)) if back is None else (back * back).sum(axis=0)
     own = np.flatnonzero(groups >= 0)
-    noise, size = (
-        np.bincount(groups[own], weights=one[own]) for one in (carried, np.maximum(np.diag(spread), 0.0))
-    )
+    noise, size = (np.bincount(groups[own], weights=one[own]) for one in (carried, spread))
     relative: Array = deviation * np.sqrt(noise / np.maximum(size, 1e-12 * max(float(size.max()), 1e-300)))
     return relative

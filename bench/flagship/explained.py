@@ -44,7 +44,7 @@ def measure(folder: Path, dataset: str) -> list[dict[str, object]]:
     pipeline.seal(pipeline.params())
 
     def overall(epsilon: float, key: int) -> object:
-        pipeline.run(pipeline.params(release={"epsilon": epsilon}), key)
+        pipeline.run(pipeline.params(release={"mechanism": "auto", "epsilon": epsilon}), key)
         return read(pipeline.workspace / "data/model/relevance.parquet").overall
 
     without = overall(NO_NOISE, 0)

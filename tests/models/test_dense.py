@@ -4,7 +4,8 @@ is.
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from airlock.models.devices import choose_device
 from airlock.models.model import forward
 from airlock.models.moments import Moments
 from airlock.params import TrainParams
+from stages.open.training_state import TrainingState
 
 
 class Mine(nn.Module):
@@ -120,3 +122,39 @@ def test_the_accelerator_is_whatever_torch_calls_it(monkeypatch: pytest.MonkeyPa
         choose_device("cuda", "train.device")
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     assert choose_device("auto", "train.device") == "cpu"
+
+
+class Watched(Mine):
+    """Remembers of what kind its scores were."""
+
+    kinds: ClassVar[set[torch.dtype]] = set()
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = super().forward(rows)
+        self.kinds.add(scores.dtype)
+        return scores
+
+
+def test_an_accelerator_gets_mixed_precision_compiled_steps_and_goes_on_from_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processor stands for one, which has mixed precision too: what is compiled, what is kept and what is gone
+    on from are the same as there.
+    """
+    compiled: list[Any] = []
+    monkeypatch.setattr(descent, "accelerated", lambda device: True)
+    monkeypatch.setattr(torch, "compile", lambda network: compiled.append(network) or network)
+    monkeypatch.setattr(descent, "CHECKPOINT_EPOCHS", 5)
+    params = TrainParams(method="sgd", epochs=20, learning_rate=0.02, batch=64, device="cpu")
+    whole, curve = descent.descend(params, moments(), 0.3, build=Watched)
+    # The last look at it, when layers are taken from it, is in full precision.
+    assert Watched.kinds == {torch.bfloat16, torch.float32}
+    assert len(compiled) == 1
+    assert curve[-1][1] < 0.9 * curve[0][1]
+    assert all(weight.dtype == np.float64 for weight, _ in whole)
+    keepers = [TrainingState(tmp_path, "i" * 64) for _ in range(2)]
+    short = params.model_copy(update={"epochs": 13})
+    descent.descend(short, moments(), 0.3, build=Watched, keeper=keepers[0])
+    resumed, again = descent.descend(params, moments(), 0.3, build=Watched, keeper=keepers[1])
+    assert again == curve
+    assert all(np.array_equal(one[0], other[0]) for one, other in zip(whole, resumed, strict=True))

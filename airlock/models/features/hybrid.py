@@ -113,6 +113,28 @@ def owners(name: str) -> NDArray[np.int64] | None:
     return np.concatenate([np.full(int(matched[1]), -1), np.repeat(np.arange(len(counts)), counts)])
 
 
+def shares(name: str, spreads: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """How much of each feature belongs to each encoded column, (columns, features): a column's own features to
+    itself, a cosine to all by what each adds to the spread of its phase (the w^2 rule of relevance propagation,
+    in units of the columns' spread); None for another map.
+
+    Args:
+        name: of the map, with its layout.
+        spreads: variance of each feature over the records.
+    """
+    groups, matched = owners(name), NAME.fullmatch(name)
+    if groups is None or not matched:
+        return None
+    width, runs = int(matched[1]), runs_of(matched[2])
+    factors = np.concatenate([np.full(run.spread, 1.0 if run.kind == "n" else 0.5) for run in runs])
+    frequencies, _ = directions(matched[2], width)
+    parts = (frequencies * factors[:, None]) ** 2 * np.maximum(spreads[width : len(groups)], 0.0)[:, None]
+    columns = np.zeros((groups.max() + 1, len(groups)))
+    np.add.at(columns[:, :width], groups[width:], parts / np.maximum(parts.sum(axis=0), 1e-300))
+    columns[groups[width:], np.arange(width, len(groups))] = 1.0
+    return columns
+
+
 def bias() -> int:
     """The constant that stands beside the centred rows."""
     return math.floor(BIAS * LIMIT)

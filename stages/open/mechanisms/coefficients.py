@@ -43,7 +43,7 @@ def train(
     check_offered(params, release)
     layers, curve, ridge = head(params, release, tensors, checkpoint=checkpoint)
     drawn = len(curve) * STEPS_AN_EPOCH * params.batch
-    speed = {"rows_per_second": round(drawn / (time.perf_counter() - start))} if params.network else {}
+    speed = {} if solved(params) else {"rows_per_second": round(drawn / (time.perf_counter() - start))}
     told = {"ridge": ridge, **speed}
     if params.method == "auto" and params.network is None:
         return further(

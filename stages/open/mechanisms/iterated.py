@@ -25,7 +25,7 @@ NO_MOMENTS = (
 def train(
     params: TrainParams, release: Manifest, tensors: Tensors, *, checkpoint: Path | None = None
 ) -> Trained:
-    """Take the last head of the release, perhaps trained on, or train another by gradient descent on samples."""
+    """Take the last head of the release, or train another by gradient descent on samples."""
     coefficients.check_offered(params, release)
     if params.method == "sgd" or params.head != "linear" or params.network is not None:
         if "gram" not in tensors:

@@ -64,15 +64,11 @@ def line_chart(points: Sequence[Point], *, title: str, x_label: str, y_label: st
     parts = [_grid(y_ticks, down), _feet(x_ticks, across, height), _axis_names(x_label, y_label, height)]
     parts.append(f'<path class="chart-line" d="{path}"/>')
     parts.append(f'<circle class="chart-dot" cx="{across(x):.1f}" cy="{down(y):.1f}" r="4"/>')
-    parts.append(
-        _text(
-            across(x),
-            down(y) - 10,
-            number(y),
-            anchor="end" if across(x) > WIDTH - 90 else "start",
-            kind="value",
-        )
-    )
+    # On the side of the last point from which the line does not come.
+    falling = len(points) > 1 and points[-2][1] > y
+    below = falling and down(y) + 20 < height - BOTTOM
+    anchor = "end" if across(x) > WIDTH - 90 else "start"
+    parts.append(_text(across(x), down(y) + (20 if below else -10), number(y), anchor=anchor, kind="value"))
     summary = (
         f"{y_label} against {x_label}, from {number(points[0][1])} at {number(points[0][0])} to "
         f"{number(y)} at {number(x)}."
@@ -109,7 +105,7 @@ def bars(
         length = (WIDTH - left - right) * abs(value) / largest
         kind = "chart-bar negative" if value < 0 else "chart-bar"
         parts.append(f"<g><title>{escape(label)}: {number(value)}</title>")
-        parts.append(_text(left - 8, top + 15, _shorten(label, 22), anchor="end", kind="name"))
+        parts.append(_text(left - 8, top + 15, _shorten(label, 20), anchor="end", kind="name"))
         parts.append(
             f'<rect class="{kind}" x="{left}" y="{top + 2}" '
             f'width="{max(length, 1):.1f}" height="{row - 8}" rx="3"/>'
@@ -147,7 +143,7 @@ def beside(
     for index, (label, *pair) in enumerate(shown):
         top = 24 + index * row
         parts.append(f"<g><title>{escape(label)}: {number(pair[0])}, {number(pair[1])}</title>")
-        parts.append(_text(middle, top + 15, _shorten(label, 21), anchor="middle", kind="name"))
+        parts.append(_text(middle, top + 15, _shorten(label, 20), anchor="middle", kind="name"))
         for side, value in enumerate(pair):
             length, sign = max(span * abs(value) / largest[side], 1), -1 if side == 0 else 1
             start = middle + sign * half

@@ -39,13 +39,23 @@ def relevance(findings: Findings) -> Section:
 
 def contributions(found: Explanation) -> list[Section]:
     """Relevance for all classes and for each, and the noise that every input carries beside it."""
-    drawn = _with_noise(found)
-    for place, label in enumerate(found.labels[:MOST_CLASSES]):
+    drawn, mirrored = _with_noise(found), _mirrored(found)
+    for place, label in enumerate(found.labels[: 1 if mirrored else MOST_CLASSES]):
         caption = f"For “{label}”: what its own records owe to each input."
         if found.grid is None:
             caption += " ↑: a larger value speaks for it, ↓: against it."
+        if mirrored:
+            caption += f" For “{found.labels[1]}” it is the same, turned round."
         drawn.append(_chart(found, found.relevance[:, place], label, caption, place=place))
     return drawn
+
+
+def _mirrored(found: Explanation) -> bool:
+    """Whether what one of two classes owes to each input is what the other owes to it."""
+    if found.relevance.shape[1] != 2:
+        return False
+    one, other = found.relevance.T
+    return bool(np.allclose(one, other, rtol=1e-6, atol=1e-12))
 
 
 def _with_noise(found: Explanation) -> list[Section]:

@@ -428,6 +428,24 @@ def test_ids_of_named_maps_are_what_they_were() -> None:
     assert iterated.plan(named, known).passes == 12
 
 
+@pytest.mark.parametrize("mode", ["off", "auto"])
+def test_without_whitening_its_pass_and_share_go_to_the_rest(mode: str) -> None:
+    known = {
+        "coefficients": facts(pictures(40, 3)[0], 3),
+        "coefficients-iterated": facts(table(50, 4, 3)[0], 3, layout="n.g3.c2"),
+    }
+    for name, half in MECHANISMS.items():
+        adaptive, plain = (
+            Whole(half).plan(parameters(mode, mechanism=name, options=options), known[name])
+            for options in ({}, {"whitening": False})
+        )
+        assert plain.passes == adaptive.passes - 1
+        assert "whitening" not in plain.proven.sensitivity
+        assert plain.proven.epsilon == pytest.approx(adaptive.proven.epsilon, rel=1e-6)
+    with pytest.raises(ParamsError, match="set release.passes to auto"):
+        coefficients.plan(parameters(passes=3, options={"whitening": False}), known["coefficients"])
+
+
 def test_passes_are_counted(tmp_path: Path) -> None:
     x, y = table(50, 4, 3)
     params = parameters(passes=7, mechanism="coefficients-iterated")
