@@ -432,7 +432,7 @@ def test_ids_of_named_maps_are_what_they_were() -> None:
 def test_without_whitening_its_pass_and_share_go_to_the_rest(mode: str) -> None:
     known = {
         "coefficients": facts(pictures(40, 3)[0], 3),
-        "coefficients-iterated": facts(table(50, 4, 3)[0], 3, layout="n.g3.c2"),
+        "coefficients-iterated": facts(table(2000, 4, 3)[0], 3, layout="n.g3.c2"),
     }
     for name, half in MECHANISMS.items():
         adaptive, plain = (
