@@ -179,7 +179,7 @@ def recover(
     why: str = typer.Option(..., "--why", help="What happened, kept in the ledger."),
     who: str = typer.Option(None, "--who", help="Who decided; your login name by default."),
     population: str = typer.Option(
-        None, "--population", help="Whose the releases are of which only a receipt is left."
+        None, "--population", help="Whose the releases are of which only a receipt or a witness is left."
     ),
 ) -> None:
     """Charge again what a ledger put back from a backup has forgotten: from archived releases and signed
@@ -201,8 +201,8 @@ def recover(
         typer.echo(f"charged again: release {release_id[:12]}")
     if unclear:
         raise LedgerError(
-            f"of release {unclear[0][:12]} only a receipt is left ({len(unclear)} in all): `dvc pull` it, "
-            "or say whose it is with --population"
+            f"of release {unclear[0][:12]} only a receipt is left, or a witness ({len(unclear)} in all): "
+            "`dvc pull` it, or say whose it is with --population"
         )
     if not charged:
         typer.echo("nothing was forgotten")

@@ -303,7 +303,7 @@ def finish(order: Order, *, project: Project, ledger: Ledger) -> Order:
     digest = manifest.digest(project.archive / order.release_id)
     ledger.commit(order.release_id, digest)
     reservations.forget(project, order.release_id)
-    witness.note(project, ledger)
+    witness.note(project, ledger, ledger.release(order.release_id))
     return replace(order, status="committed", manifest=digest)
 
 
@@ -328,7 +328,7 @@ def settle(order: Order, *, project: Project, ledger: Ledger, staging: Path) -> 
     archive.store(project.archive, order.release_id, folder)
     ledger.commit(order.release_id, manifest.digest(folder))
     reservations.forget(project, order.release_id)
-    witness.note(project, ledger)
+    witness.note(project, ledger, ledger.release(order.release_id))
     if told := made.details.get("horizon"):
         nights.tidy(project, told, order.release_id)
 

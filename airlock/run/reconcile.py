@@ -22,6 +22,7 @@ from airlock.evidence import policy, receipts
 from airlock.evidence.receipts import Receipt
 from airlock.inside import manifest
 from airlock.ledger import Ledger, Release, chain
+from airlock.ledger.accounts import TERMS
 from airlock.owner import keys
 from airlock.owner.home import Project
 from airlock.run import archive, git, leftovers, witness
@@ -61,12 +62,13 @@ class Books:
 @dataclass(frozen=True)
 class Witnesses:
     """What bears witness to the ledgers: heads by whether the ledger is scratch, receipts that tell what a
-    ledger does not know, and archived releases.
+    ledger does not know, archived releases, and what a witness elsewhere says was made.
     """
 
     heads: Mapping[bool, list[tuple[int, str]]]
     receipts: tuple[Receipt, ...]
     archived: tuple[str, ...]
+    made: tuple[Mapping[str, Any], ...] = ()
 
 
 def open_ledger(project: Project, *, public: bool) -> Ledger:
@@ -119,9 +121,10 @@ def gather(project: Project, workspace: Path, books: Books, archived: tuple[str,
     believed = tuple(receipt for receipt in _receipts(project, workspace, books) if not receipt.problem)
     bodies = [receipt.body["ledger"] for receipt in believed if receipt.body.get("ledger")]
     heads: dict[bool, list[tuple[int, str]]] = {False: [], True: []}
-    for body in (*bodies, *witness.noted(project)):
+    noted = tuple(witness.noted(project))
+    for body in (*bodies, *noted):
         heads[bool(body["scratch"])].append((int(body["sequence"]), str(body["head"])))
-    return Witnesses(heads, believed, archived)
+    return Witnesses(heads, believed, archived, tuple(line["made"] for line in noted if line.get("made")))
 
 
 def problems(project: Project, workspace: Path, *, needed: Iterable[bool] = ()) -> list[str]:
@@ -269,7 +272,14 @@ def _forgotten(
                 )
             else:
                 unclear.append(one)
-    told = {
+    for one, (release, digest) in _witnessed(seen, population).items():
+        if one in known or one in found:
+            continue
+        if population is not None or one in books.reserved:
+            found[one] = (release, digest)
+        else:
+            unclear.append(one)
+    told = {one: digest for one, (_, digest) in _witnessed(seen, population).items()} | {
         str(stated["id"]): str(stated["manifest"])
         for receipt in seen.receipts
         for stated in receipt.body.get("releases", [])
@@ -277,6 +287,31 @@ def _forgotten(
     # What a receipt says was published goes before what lies in an archive that may have been put back.
     found = {one: (release, told.get(one, digest)) for one, (release, digest) in found.items()}
     return found, sorted(set(unclear))
+
+
+def _witnessed(seen: Witnesses, population: str | None) -> dict[str, tuple[Release, str]]:
+    """What a witness elsewhere says was about to be published, with the digests.
+
+    Raises:
+        LedgerError: a line was edited.
+    """
+    try:
+        return {
+            str(made["id"]): (
+                Release(
+                    str(made["id"]),
+                    population or "",
+                    **{name: made[name] for name in TERMS},
+                    horizon=made.get("horizon"),
+                ),
+                str(made["manifest"]),
+            )
+            for made in seen.made
+        }
+    except (KeyError, TypeError):
+        raise LedgerError(
+            "AIRLOCK_WITNESS has a line that is no release: it was edited; restore it"
+        ) from None
 
 
 def _published(workspace: Path) -> Iterator[Path]:

@@ -5,7 +5,8 @@ A receipt holds the head of its time, but nobody signs a receipt for a cap, a re
 reservation. The head that this home wrote down last finds a database that was put back from before one of those, or
 that is another one altogether. The file elsewhere also finds a home that was put back as a whole; it only ever
 grows, and the home remembers the line that it wrote last, so that a witness that was cut, or is not mounted, does not
-pass for one that knows nothing.
+pass for one that knows nothing. Before a release is published its line also says what was released, as a receipt
+does: where every receipt is gone with the home, it can still be charged again.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from typing import Any
 
 from airlock.errors import InputError, LedgerError
 from airlock.files import parse_json
-from airlock.ledger import Ledger
+from airlock.ledger import Ledger, Release
 from airlock.owner.home import Project, write_private
 
 FOLDER = "heads"
 
 
-def note(project: Project, ledger: Ledger) -> None:
+def note(project: Project, ledger: Ledger, made: Release | None = None) -> None:
     """Write the ledger's head down. To a witness elsewhere it is only ever appended.
+
+    Args:
+        made: a release that is about to be published.
 
     Raises:
         LedgerError: if that cannot be done: a witness that misses heads is none.
@@ -33,7 +37,8 @@ def note(project: Project, ledger: Ledger) -> None:
     stated = ledger.receipt()
     line = {"project": project.id, **{name: stated[name] for name in ("scratch", "sequence", "head")}}
     if (witness := place(project)) is not None:
-        _append(witness, json.dumps(line, sort_keys=True))
+        told = {"made": {"id": made.release_id, "manifest": made.manifest, **made.terms()}} if made else {}
+        _append(witness, json.dumps(line | told, sort_keys=True))
         _remember(project, "witness", {**line, "place": str(witness)})
     _remember(project, "scratch" if stated["scratch"] else "real", line)
 
@@ -54,7 +59,8 @@ def place(project: Project) -> Path | None:
 
 
 def noted(project: Project) -> Iterator[Mapping[str, Any]]:
-    """Every head that was written down of this project: `scratch`, `sequence`, `head`.
+    """Every head that was written down of this project: `scratch`, `sequence`, `head`, and `made` where something was
+    about to be published.
 
     Raises:
         LedgerError: the witness elsewhere was edited or cut.

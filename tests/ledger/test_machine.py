@@ -479,6 +479,26 @@ def test_published_release_is_not_made_again_with_keys_that_were_put_back() -> N
         machine.teardown()
 
 
+def test_releases_of_a_copy_are_charged_again_from_the_witness_alone() -> None:
+    """The machine found it: a copy of the home goes on, its receipts are lost, and the other one recovers: it accepted
+    that heads were gone, and knew only of the release that lay in the workspace.
+    """
+    machine = Machine()
+    try:
+        machine.set_cap(2.0)
+        machine.fork()
+        machine.release(0)
+        machine.release(1)
+        assert len(machine.house.seen) == 2
+        machine.lose_receipts()
+        machine.copy = 0
+        machine.recover()
+        machine.check()
+        assert not machine._forgotten() and not reconcile.problems(machine.place, machine.house.workspace)
+    finally:
+        machine.teardown()
+
+
 @pytest.mark.stress
 @pytest.mark.parametrize("fault", FAULTS)
 def test_machine_finds_planted_faults_by_itself(fault: str) -> None:
