@@ -135,7 +135,7 @@ def resolve(params: Params, facts: Facts) -> tuple[Recipe, AnyOptions, int]:
     return replace(recipe, shares=shares, ridge=options.whitening_ridge, shrunk=shrunk), settled, rounds
 
 
-def _first(options: Options | numbers.Options) -> dict[str, Any]:
+def _first(options: Options | numbers.Options) -> dict[str, bool]:
     """What of the options shapes the passes before the rounds."""
     return {"whitening": options.whitening} if isinstance(options, Options) else {}
 
