@@ -143,6 +143,18 @@ def test_a_step_is_one_batch_with_one_noise_vector_and_what_is_left_is_dropped(t
     assert [rows.tolist() for rows in part.steps(0)] != [rows.tolist() for rows in part.steps(1)]
 
 
+def test_a_batch_with_one_noise_vector_gives_its_records_away(tmp_path: Path) -> None:
+    """Exactly, wherever a pixel is black in one record of the batch; noise for each record gives nothing so."""
+    from bench.papers.adlm_program import reconstruct
+
+    dark = X.copy()
+    dark[::BATCH] = 0
+    for noise, options in (("batch", {}), ("record", {"noise": "record", "label_noise": "coefficients"})):
+        _, tensors = released(tmp_path / noise, dark, Y, epsilon=0.5, **options)
+        found = reconstruct(tensors["inputs"][:24], BATCH) == dark.reshape(30, -1)[:24]
+        assert found.mean() == 1 if noise == "batch" else found.mean() < 0.2
+
+
 def test_label_noise_is_one_matrix_of_the_programs_scale_and_labels_are_raw(tmp_path: Path) -> None:
     release, tensors = released(tmp_path, epsilon=0.6)
     assert tensors["label_noise"].shape == (25, 3)

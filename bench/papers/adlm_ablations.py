@@ -1,0 +1,228 @@
+"""AdLM's program with one thing changed at a time: what each is worth, over the same few steps.
+
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.adlm_ablations --steps 250
+
+MNIST, 33 batches of 1,800, claimed 0.5, 120 records of a batch in each step, one key and one first network for all.
+Accuracy is on the test set by the statistics of its own batch, as the program predicts. Rows go to
+bench/results/adlm-ablations.json as they come; what is there is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from airlock.models.papers import taylor
+from airlock.models.papers.adlm_program import UNITS, AdlmProgram
+from airlock.models.papers.epsilon_hat import EpsilonHatAdam
+from bench.papers import adlm
+from stages.release.papers.adlm import perturbation, pretraining
+
+RESULTS = Path(__file__).parents[1] / "results" / "adlm-ablations.json"
+EPSILON, BATCH, BATCHES, READ, CLIP, RATE = 0.5, 1800, 33, 120, 10.0, 3e-4
+NETWORK_RECORDS = 6000
+"""That the network of relevance is trained on, once through: the same for all."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One program; the defaults are the authors', with noise drawn once.
+
+    Attributes:
+        noise: `once` a batch, `fresh` in each step, for each `record` (once), or `none`.
+        relevance: `fourth` power of the clamped mean, `absolute` value (Eq. 16), or `even` shares (ILM).
+        labels: noise as one `matrix` for the training, on the coefficients of each `record`, or `none`.
+    """
+
+    name: str
+    noise: str = "once"
+    relevance: str = "fourth"
+    labels: str = "matrix"
+    normalised: bool = True
+    clipped: bool = True
+
+
+BASE = Variant("the program, noise drawn once a batch")
+VARIANTS = (
+    BASE,
+    replace(BASE, name="noise drawn anew in each step (the program)", noise="fresh"),
+    replace(BASE, name="no batch normalisation", normalised=False),
+    replace(BASE, name="units not cut to [-1, 1]", clipped=False),
+    replace(BASE, name="noise for each record (the paper)", noise="record"),
+    replace(BASE, name="shares by |R| (the paper)", relevance="absolute"),
+    replace(BASE, name="even shares (ILM)", relevance="even"),
+    replace(BASE, name="no label noise", labels="none"),
+    replace(BASE, name="label noise for each record (the paper)", labels="record"),
+    replace(BASE, name="no noise at all", noise="none", labels="none"),
+)
+
+
+class Ablated(AdlmProgram):
+    """The program's network, perhaps without a part."""
+
+    def __init__(self, variant: Variant) -> None:
+        super().__init__((28, 28, 1), 10)
+        self.variant = variant
+
+    def below(self, records: torch.Tensor) -> torch.Tensor:
+        """What the 25 units see."""
+        hidden = records.permute(0, 3, 1, 2)
+        for layer in self.convolutions:
+            pooled = torch.nn.functional.max_pool2d(layer(hidden), 2, ceil_mode=True)
+            hidden = torch.nn.functional.relu(pooled)
+        return hidden.permute(0, 2, 3, 1).flatten(1)
+
+    def above(self, below: torch.Tensor) -> torch.Tensor:
+        """Scores of a batch."""
+        affine = self.last(below)
+        units = torch.nn.functional.relu(self.norm(affine) if self.variant.normalised else affine)
+        scores: torch.Tensor = self.outputs(units.clamp(-1, 1) if self.variant.clipped else units)
+        return scores
+
+    def forward(self, records: torch.Tensor) -> torch.Tensor:
+        return self.above(self.below(records))
+
+
+@cache
+def _digits() -> tuple[Any, Any]:
+    images, labels = adlm.read_mnist("train")
+    return images.reshape(len(images), 784)[: BATCH * BATCHES], labels[: BATCH * BATCHES]
+
+
+@cache
+def _recipe() -> tuple[Any, Any, Any, Any]:
+    asked = {"dataset": "mnist", "records": NETWORK_RECORDS, "mechanism": "adlm", "epsilon": EPSILON}
+    options = {"preset": "authors-code", "relevance_records": 500, "pretraining_epochs": 1}
+    asked |= {"options": options, "train": {}, "copies": 1}
+    facts, batches = adlm._records(asked)
+    params, recipe = adlm._settled(asked, replace(facts, n=60_000))
+    return recipe, params, facts, batches
+
+
+@cache
+def shares(kind: str) -> Any:
+    """beta of every pixel: the mean relevance, with the noise that its part of epsilon asks for."""
+    if kind == "even":
+        return np.ones(784)
+    recipe, params, facts, batches = _recipe()
+    chosen = replace(
+        recipe,
+        options=recipe.options.model_copy(
+            update={"allocation": "clamped" if kind == "fourth" else "absolute"}
+        ),
+    )
+    network = _network()
+    total = perturbation.average(
+        chosen, params, facts, batches, key=adlm.KEY, release_id="ablations", network=network
+    )
+    return perturbation.allocate(total.astype(np.float64))
+
+
+@cache
+def _network() -> Any:
+    recipe, params, facts, batches = _recipe()
+    return pretraining.network(recipe, params, facts, batches, key=adlm.KEY, release_id="ablations")
+
+
+class Batches:
+    """Perturbed inputs and coefficients of the steps."""
+
+    def __init__(self, variant: Variant) -> None:
+        self.variant, self.recipe = variant, _recipe()[0]
+        self.images, self.labels = _digits()
+        self.scales = self.recipe.input_scale / shares(variant.relevance)
+        # Noise of its own for whatever is drawn, so that no variant moves another's.
+        self.drawn = np.random.default_rng([0, 1])
+        self.once = self.drawn.laplace(0, 1, (BATCHES, 784)) * self.scales
+        self.matrix = self._matrix()
+
+    def _matrix(self) -> torch.Tensor:
+        size = self.recipe.label_scale if self.variant.labels == "matrix" else 0.0
+        return torch.from_numpy(size * np.random.default_rng([0, 2]).laplace(0, 1, (UNITS, 10))).float()
+
+    def step(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of one step: its batch, some rows of it, their noise."""
+        order = np.random.default_rng([1, number // BATCHES]).permutation(BATCHES)
+        batch = int(order[number % BATCHES])
+        rows = batch * BATCH + np.random.default_rng([2, number]).permutation(BATCH)[:READ]
+        inputs = np.clip(self.images[rows] / 255 + self._noise(batch, rows, number), -CLIP, CLIP)
+        table = taylor.coefficients(self.labels[rows], 10)
+        if self.variant.labels == "record":
+            table[:, 1] += self.recipe.label_scale * _by_row(rows, 10, 4)
+        shaped = inputs.reshape(-1, 28, 28, 1).astype(np.float32)
+        return torch.from_numpy(shaped), torch.from_numpy(table.astype(np.float32))
+
+    def _noise(self, batch: int, rows: Any, number: int) -> Any:
+        if self.variant.noise == "none":
+            return 0.0
+        if self.variant.noise == "record":
+            return self.scales * _by_row(rows, 784, 3)
+        if self.variant.noise == "fresh":
+            return self.scales * np.random.default_rng([5, number]).laplace(0, 1, 784)
+        return self.once[batch]
+
+
+def _by_row(rows: Any, width: int, purpose: int) -> Any:
+    """Drawn once for a record: the same whenever it comes again."""
+    return np.stack([np.random.default_rng([purpose, int(row)]).laplace(0, 1, width) for row in rows])
+
+
+def run(variant: Variant, steps: int) -> dict[str, Any]:
+    """Train and judge."""
+    torch.manual_seed(0)
+    network, batches = Ablated(variant), Batches(variant)
+    optimiser = EpsilonHatAdam(network.parameters(), rate=RATE)
+    network.train()
+    for number in range(steps):
+        inputs, table = batches.step(number)
+        scores = network(inputs)
+        noise = scores.numel() * (batches.matrix.T * network.outputs.weight).sum()
+        optimiser.zero_grad()
+        torch.autograd.backward(taylor.polynomial(scores, table).sum() - noise)
+        optimiser.step()
+    return {
+        "variant": variant.name,
+        "steps": steps,
+        "read": READ,
+        "claimed": EPSILON,
+        "accuracy": judge(network),
+    }
+
+
+def judge(network: Ablated) -> float:
+    """On the test digits, by the statistics of all of them together."""
+    images, labels = adlm.read_mnist("t10k")
+    with torch.no_grad():
+        parts = torch.split(torch.from_numpy(images.copy()), 500)
+        scores = network.train().above(torch.cat([network.below(few.float() / 255) for few in parts]))
+    return float((scores.argmax(1).numpy() == labels).mean())
+
+
+def main() -> None:
+    """All variants, in their order."""
+    from airlock.models.memory import keep_pages
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", type=int, default=250)
+    asked = parser.parse_args()
+    keep_pages()
+    rows: list[dict[str, Any]] = json.loads(RESULTS.read_text())["ablations"] if RESULTS.exists() else []
+    for variant in VARIANTS:
+        if any((row["variant"], row["steps"]) == (variant.name, asked.steps) for row in rows):
+            continue
+        rows.append(run(variant, asked.steps))
+        RESULTS.write_text(json.dumps({"ablations": rows}, indent=1, sort_keys=True) + "\n")
+        print(rows[-1], flush=True)
+
+
+if __name__ == "__main__":
+    main()
