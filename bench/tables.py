@@ -25,7 +25,7 @@ How the settings were chosen, and which of them had seen evaluated data: docs/me
 WIDE = """## What generous bounds cost
 
 `python -m bench.tables_wide`: the default release of development tables at epsilon 1, three splits, the upper bound of
-every number 1, 10 or 100 times as far from the lower one; as it is, and with `relevance.quantiles: true` (a twentieth
+every number 1, 10 or 100 times as far from the lower one; as it is, and with `relevance.quantiles: true` (0.15
 of the budget for noisy counts on a grid that is dense toward both bounds). No public fact tells that bounds are too
 wide, so the owner says it. Where values fill a small part of the range that is neither near a bound nor near the
 middle, the grid sees them in one or two bins, and less is gained.

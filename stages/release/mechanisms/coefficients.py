@@ -48,11 +48,11 @@ GEOMETRY_ARGUMENT = "docs/proofs/relevance.md#geometry"
 MEAN_SHARE = {2: 0.05, 3: 0.03}
 WHITENING_SHARE = {3: 0.30}
 GRAM_SHARE = {1: 0.25, 2: 0.15, 3: 0.32}
-QUANTILES_SHARE = 0.05
+QUANTILES_SHARE = 0.15
 LEVEL_SHARE = 0.02
 """Of a number, where it lies: asked beside the mean of the rows."""
 GEOMETRY, GEOMETRY_VERSION = "geometry", 1
-FIRST = {"quantiles": 5.0, "mean": 1.0, "level": 0.7, "whitening": 10.0}
+FIRST = {"quantiles": 10.0, "mean": 1.0, "level": 0.7, "whitening": 10.0}
 """What the stage `relevance` asks, and the parts of a price that is set for it."""
 
 
@@ -261,7 +261,7 @@ def parameters(recipe: Recipe, params: Params, divided: Divided) -> dict[str, An
         "relevance": params.relevance.mode,
         **recipe.moved,
         **running_totals.parameters(recipe.strategy),
-        **({"quantiles": list(recipe.columns)} if recipe.columns else {}),
+        **({"quantiles": list(recipe.columns), "levels": "likely"} if recipe.columns else {}),
         **({"centre": "shrunk"} if recipe.shrunk else {}),
     }
 
@@ -373,7 +373,8 @@ def prepare(recipe: Recipe, divided: Divided, records: Records, noisy_sums: Nois
         return _level(noisy_sums.released, noisy_sums.priced.values(), n)
     told, _ = given.earlier()
     if recipe.columns:
-        records.before = quantiles.quantiles(told["quantiles"], _places(recipe))
+        scale = next(one.scale for one in divided.first if one.query.purpose == "quantiles")
+        records.before = quantiles.quantiles(told["quantiles"], _places(recipe), n, scale)
     records.steps.append(centre(told["mean"], n, bias=recipe.bias, noise=_noise(recipe, divided.first)))
     if "whitening" in recipe.shares:
         scale = next(one.scale for one in divided.first if one.query.purpose == "whitening")
@@ -406,7 +407,8 @@ def ask_geometry(
     """The passes before the last: each adds a step that depends on released sums only."""
     if recipe.columns:
         noisy = noisy_sums.add_noise("quantiles", records.count(_places(recipe)))
-        records.before = quantiles.quantiles(noisy, _places(recipe))
+        scale = noisy_sums.priced["quantiles"].scale
+        records.before = quantiles.quantiles(noisy, _places(recipe), n, scale)
     total = np.zeros(recipe.width, np.int64)
     if "mean" in recipe.shares:
         asked: dict[str, Kind] = {"mean": "sum", "level": "level"}

@@ -29,7 +29,7 @@ def narrow(n: int = 4000, seed: int = 0) -> Any:
 
 def step(records: Any) -> Quantiles:
     exact = counts(records, np.ones(len(records), np.uint8), COLUMNS)
-    return quantiles.quantiles(exact, COLUMNS)
+    return quantiles.quantiles(exact, COLUMNS, len(records), 1.0)
 
 
 def test_the_grid_goes_from_bound_to_bound_in_exact_numbers() -> None:
@@ -63,9 +63,30 @@ def test_what_filled_little_of_its_bounds_fills_them_afterwards() -> None:
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e9])
 def test_any_noise_makes_a_step_that_rises_from_bound_to_bound(scale: float) -> None:
     noisy = np.rint(scale * np.random.default_rng(0).normal(size=(2, BINS))).astype(np.int64)
-    made = quantiles.quantiles(noisy, COLUMNS)
+    made = quantiles.quantiles(noisy, COLUMNS, 100, scale)
     made.check(3)
     assert (np.diff(made(np.repeat(ENDS[:, None], 3, axis=1))[:, 0]) > 0).all()
+
+
+def test_what_is_likely_of_counts_is_nearer_to_the_truth_than_they_are() -> None:
+    """Few records: a place and a width are told where bins are drowned. Many: counts are what they are."""
+    random = np.random.default_rng(3)
+    for n, gain in ((300, 0.5), (10**6, 1.001)):
+        values = np.clip(0.06 + 0.02 * random.standard_normal((n, 1)), 0, 1)
+        exact = counts(values, np.ones(n, np.uint8), np.array([0]))[0].astype(float)
+        errors = []
+        for _ in range(20):
+            noisy = exact + 50.0 * random.standard_normal(BINS)
+            found = quantiles.likely(noisy, n, 50.0)
+            errors.append(np.linalg.norm(found - exact) / np.linalg.norm(noisy - exact))
+        assert np.mean(errors) < gain
+
+
+def test_shapes_are_distributions() -> None:
+    known = quantiles.shapes()
+    assert known.shape[1] == BINS
+    assert (known >= 0).all()
+    assert np.allclose(known.sum(axis=1), 1.0)
 
 
 def test_quantiles_of_a_record_depend_on_it_alone() -> None:
