@@ -137,6 +137,15 @@ def test_the_page_says_only_what_is_true_of_the_mechanism_that_ran(inputs: Input
     assert "a network on features" in text
 
 
+def test_the_page_says_whose_word_it_is_that_an_encoder_has_seen_no_record(inputs: Inputs) -> None:
+    model = {"kind": "image", "features": "onnx:scan.onnx", "layers": [[6, 2]], "labels": ["a", "b"]}
+    inputs.write("data/model/model.json", model)
+    assert "is the word of" not in words(inputs.page())
+    word = {"sha256": "0" * 64, "width": 6, "seen": "drawings", "vouched_by": "M. Weber"}
+    inputs.write("data/model/model.json", {**model, "schema": {"encoder": word}})
+    assert "only “drawings”, is the word of M. Weber; nothing here has checked it" in words(inputs.page())
+
+
 @pytest.mark.parametrize("path", [f"data/{dep}" for dep in DEPS] + list(PROJECT))
 def test_any_one_input_may_be_missing(inputs: Inputs, path: str) -> None:
     gone = inputs.root / path
