@@ -18,7 +18,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,14 @@ from stages.release.passes import Chunk, Records
 RESULTS = Path(__file__).parent / "results/nights"
 PARTS, FIRST, KEYS = 64, 8, 3
 EPSILON, DELTA = 1.0, 1e-5
-SHOWN = (1, 2, 4, 8, 16, 32, 57)
+SHOWN = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 CHUNK = 2000
 WAYS = {
     "one": "one release of all records",
-    "nights": "nights, square-root",
-    "independent": "nights, independent noise",
+    "nights": "64 equal nights",
+    "eight": "eight parts at first, then nights",
+    "root": "the same, square-root",
+    "independent": "the same, independent noise",
     "alone": "each batch alone",
     "split": "all records again every night, budget split over 64",
 }
@@ -85,15 +87,19 @@ class KeptRecords(Records):
         part: Any = self._reader
         place = slice(index * CHUNK, (index + 1) * CHUNK)
         labels = part.labels[place]
-        return Chunk(part.rows[place].astype(np.float64), labels, np.ones(len(labels), np.uint8)).after(
-            self.steps
-        )
+        # Averages cost their share of the budget whatever they are of; nothing here looks at them.
+        inputs = np.zeros((len(labels), *self._shape)) if len(self._shape) == 1 else None
+        valid = np.ones(len(labels), np.uint8)
+        return Chunk(part.rows[place].astype(np.float64), labels, valid, inputs=inputs).after(self.steps)
 
 
-def params(features: str, *, epsilon: float = EPSILON, horizon: int | None = None) -> Params:
+def params(
+    features: str, *, epsilon: float = EPSILON, horizon: int | None = None, strategy: str = "auto"
+) -> Params:
     """Of one way."""
     release = {
         "mechanism": "coefficients",
+        "options": {"strategy": strategy} if horizon else {},
         "epsilon": epsilon,
         "delta": DELTA,
         "features": features,
@@ -213,31 +219,39 @@ def once(data: Data, start: int, end: int, epsilon: float, key: bytes) -> float:
     )
 
 
-def nights(data: Data, key: bytes) -> Iterator[tuple[int, float]]:
-    """Every shown night's model."""
-    size, horizon = len(data.labels) // PARTS, PARTS - FIRST + 1
-    asked = params(data.features, horizon=horizon)
-    edges = [0, *(size * part for part in range(FIRST, PARTS)), len(data.labels)]
+def nights(
+    data: Data, key: bytes, first: int = 1, strategy: str = "auto", shown: Collection[int] = ()
+) -> Iterator[tuple[int, float]]:
+    """Every shown night's model, by the number of parts in it; the first batch has `first` parts."""
+    size, horizon = len(data.labels) // PARTS, PARTS - first + 1
+    asked = params(data.features, horizon=horizon, strategy=strategy)
+    edges = [0, *(size * part for part in range(first, PARTS)), len(data.labels)]
     parts = [Part(data.rows[a:b], data.labels[a:b]) for a, b in itertools.pairwise(edges)]
     with tempfile.TemporaryDirectory() as folder:
         for number, part in enumerate(parts, start=1):
             facts = replace(data.facts, n=len(part.labels))
             if number > 1:
-                first = {"n": edges[1], "fingerprint": "first"}
-                told = {"number": number, "before": edges[number - 1], "history": "h", "first": first}
+                begun = {"n": edges[1], "fingerprint": "first"}
+                told = {"number": number, "before": edges[number - 1], "history": "h", "first": begun}
                 facts = replace(facts, fingerprint=f"night {number}", night=told)
             former = f"night {number - 1}" if number > 1 else None
             memory = Nights("night 1", number, horizon, former, f"night {number}", key, Path(folder))
             made = release(data, asked, facts, (parts[0], part), key, f"night {number}", nights=memory)
-            if number in SHOWN:
-                yield number, accuracy(data, made, edges[number], coefficients.plan(asked, facts))
+            if first + number - 1 in (shown or SHOWN):
+                model = accuracy(data, made, edges[number], coefficients.plan(asked, facts))
+                yield first + number - 1, model
 
 
 def _by_strategy(way: str, data: Data, key: bytes) -> Iterator[tuple[int, float]]:
-    """The nights, with the strategy named in place of the one that is chosen."""
+    """The nights of one way: equal ones, or eight parts in the first batch; by the strategies that were there first
+    where these are named.
+    """
+    if way in ("nights", "eight"):
+        yield from nights(data, key, 1 if way == "nights" else FIRST)
+        return
     name: continual.Name = "independent" if way == "independent" else "square-root"
-    with mock.patch.object(continual, "choose", lambda nights: continual.strategy_of(name, nights)):
-        yield from nights(data, key)
+    with mock.patch.object(continual, "choose", lambda count: continual.strategy_of(name, count)):
+        yield from nights(data, key, FIRST, "square-root")
 
 
 def run(name: str) -> None:
@@ -258,11 +272,7 @@ def run(name: str) -> None:
             elif way == "split":
                 made = once(data, 0, total, small, key)
             elif way == "alone":
-                starts = {night: 0 if night == 1 else size * (FIRST + night - 2) for night in SHOWN}
-                made = {
-                    night: once(data, start, size * FIRST if night == 1 else start + size, EPSILON, key)
-                    for night, start in starts.items()
-                }
+                made = {night: once(data, size * (night - 1), size * night, EPSILON, key) for night in SHOWN}
             else:
                 made = dict(_by_strategy(way, data, key))
             found[f"{way} {number}"] = made

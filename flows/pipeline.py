@@ -19,6 +19,7 @@ from airlock.run import budget, die_with_parent
 from flows import overrides as parameters
 from flows.artifacts import show_boundary, show_results
 from flows.limits import LEASE_SECONDS, LIMITS, SENSITIVE
+from flows.nights import make_nights
 from flows.reproduction import exchange, reproduce, stages_of
 
 
@@ -38,7 +39,7 @@ def learn(workspace: Path) -> None:
 
 @flow(name="pipeline", persist_result=False)
 def pipeline(overrides: dict[str, Any] | None = None, push: bool = False) -> None:
-    """Bring the whole pipeline up to date.
+    """Bring the whole pipeline up to date; with `release.horizon`, every night that is due, one after the other.
 
     Args:
         overrides: keys of params.yaml and their new values, for instance {"release.epsilon": 0.5}. They are
@@ -56,14 +57,22 @@ def pipeline(overrides: dict[str, Any] | None = None, push: bool = False) -> Non
         ),
         parameters.turn(workspace),
     ):
-        # A run that the ledger would refuse ends before any stage starts.
-        new = budget.due(project(workspace), workspace, parameters.merged(workspace, changes))
-        try:
-            with parameters.written(workspace, changes, new):
+        wanted = parameters.merged(workspace, changes)
+
+        def bring_up(more: dict[str, Any]) -> None:
+            # A run that the ledger would refuse ends before any stage starts.
+            new = budget.due(project(workspace), workspace, parameters.merged(workspace, {**changes, **more}))
+            with parameters.written(workspace, {**changes, **more}, new):
                 cross(workspace)
             if push:
                 exchange(workspace, "push", get_run_logger().info)
             learn(workspace)
+
+        try:
+            if wanted.release.horizon is None or "ingest.night" in changes:
+                bring_up({})
+            else:
+                make_nights(workspace, lambda night: bring_up({"ingest.night": night}))
         finally:
             # At the end, however it came: in between, what was trained belongs to the release before.
             show_boundary(workspace)

@@ -418,14 +418,12 @@ def _show_plan(points: list[Point]) -> None:
 def _show_nights(console: Any, errors: tuple[Errors, ...]) -> None:
     from rich.table import Table
 
-    from airlock.privacy.continual import choose
-
     console.print(
-        f"{errors[-1].night} nights for this price, by the strategy {choose(errors[-1].night).name}; expected noise of "
-        "the running total, against one release of all records:",
+        f"{errors[-1].night} nights for this price, by weighted totals; expected noise of what is told after a night, "
+        "against one release of all records so far, for equal nights (of the others: of the running total):",
         soft_wrap=True,
     )
-    table = Table("after night", "square-root", "binary tree", "independent", box=None)
+    table = Table("after night", "weighted totals", "square-root", "binary tree", "independent", box=None)
     for row in errors:
         table.add_row(str(row.night), *(f"{value:.3g}" for value in row[1:]))
     console.print(table)

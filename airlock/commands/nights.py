@@ -62,6 +62,19 @@ def run(
 
 
 @app.command()
+def watch(
+    folder: Path = typer.Argument(help="A folder in which every new CSV or Parquet file is a night."),
+) -> None:
+    """Name the folder of nightly parts once: `airlock nights run` and the schedule add what is new there.
+
+    Example: airlock nights watch /srv/clinic/nightly
+    """
+    from airlock.run import nightly
+
+    typer.echo(f"every new file in {nightly.watch(Path.cwd(), folder)} is a night from now on")
+
+
+@app.command()
 def renew() -> None:
     """Begin a new horizon with the newest batch: what all nights build on is released anew, at a price.
 

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -63,7 +64,7 @@ class Nights:
         """
         if self.former is None:
             return Memory(), np.zeros(shape, np.int64)
-        found = self._earlier()
+        found = self.earlier()
         night, *edges = (int(edge) for edge in found[f"{purpose}/blocks"])
         blocks = tuple(Block(*edge) for edge in zip(edges[::2], edges[1::2], strict=True))
         sums = tuple(_wide(purpose, one, shape) for one in found[f"{purpose}/sums"])
@@ -73,10 +74,6 @@ class Nights:
 
     def keep(self, left: Mapping[str, tuple[Memory, Integers]]) -> None:
         """Leave tonight's memory for later nights; the same for a night that is made again."""
-        if self.folder is None:
-            return
-        from safetensors.numpy import save
-
         tensors: dict[str, Integers] = {}
         for purpose, (memory, total) in left.items():
             flat = _narrow(purpose, total)
@@ -85,12 +82,25 @@ class Nights:
             sums = [_narrow(purpose, one) for one in memory.sums]
             tensors[f"{purpose}/sums"] = np.stack(sums) if sums else np.zeros((0, len(flat)), np.int64)
             tensors[f"{purpose}/total"] = flat
+        self.store(tensors)
+
+    def store(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+        """Leave tensors for the night after; the same for a night that is made again."""
+        if self.folder is None:
+            return
+        from safetensors.numpy import save
+
         sealed = AESGCMSIV(self.key).encrypt(
-            _nonce(self.release_id), save(tensors), self._about(self.release_id)
+            _nonce(self.release_id), save(dict(tensors)), self._about(self.release_id)
         )
         replace(file_of(self.folder, self.release_id), sealed, mode=0o600, durable=True)
 
-    def _earlier(self) -> dict[str, Integers]:
+    def earlier(self) -> dict[str, NDArray[Any]]:
+        """What the night before has left.
+
+        Raises:
+            ReleaseError: it is not there.
+        """
         from safetensors.numpy import load
 
         assert self.former is not None

@@ -116,6 +116,11 @@ def check(
         )
     if found.get("forgotten"):
         raise InputError(f"night {handle.night} of '{handle.name}' was forgotten, and does not come back")
+    if found.get("aside"):
+        raise InputError(
+            f"these very records are night {handle.night} of '{handle.name}', which was set aside as they break the "
+            "schema: mend the file first"
+        )
     if tonight.first:
         seen.enter(project, handle.population, tonight.first)
     batch = tonight.batch
@@ -134,6 +139,22 @@ def enter(project: Project, entries: Registry, handle: Handle, tonight: Tonight,
         "place": place if (handle.night or 1) > 1 else None,
         "fingerprint": handle.fingerprint,
     }
+
+
+def set_aside(project: Project, workspace: Path, name: str, night: int) -> None:
+    """Pass over a batch whose records break the schema, for good: it was never sealed nor released, and its records may
+    come again in another one.
+
+    Raises:
+        InputError: there is no such batch, or it is the first one, without which there is no horizon.
+    """
+    known = {one.night or 1: one for one in handles.batches(workspace / FOLDER / name)}
+    if night not in known or night == 1:
+        raise InputError(f"night {night} of '{name}' cannot be set aside: mend its file")
+    handle = known[night]
+    with changing_registry(project) as entries:
+        entries.populations[handle.population]["nights"][str(night)]["aside"] = datetime.now(UTC).isoformat()
+        seen.remove(project, handle.population, handle.fingerprint)
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,11 @@ def _place_of_night(entry: dict[str, Any], handle: Handle, again: str) -> tuple[
     found = entry.get("nights", {}).get(str(night), {})
     if found.get("forgotten"):
         raise InputError(f"night {night} of '{handle.name}' was forgotten: its records are not read again")
+    if found.get("aside"):
+        raise InputError(
+            f"night {night} of '{handle.name}' was set aside, as its records break the schema: add them again, mended, "
+            "with `airlock add FILE --append`"
+        )
     if night == 1:
         return entry.get("records"), again
     return found.get("place"), "put that very file back, a night has one set of records"
@@ -86,8 +91,17 @@ def _place_of_night(entry: dict[str, Any], handle: Handle, again: str) -> tuple[
 
 def forgotten(project: Project, population: str) -> set[int]:
     """The nights of a population that were forgotten."""
+    return _nights_with(project, population, "forgotten")
+
+
+def set_aside(project: Project, population: str) -> set[int]:
+    """The nights of a population whose records could not be read."""
+    return _nights_with(project, population, "aside")
+
+
+def _nights_with(project: Project, population: str, mark: str) -> set[int]:
     nights = load_registry(project).populations.get(population, {}).get("nights", {})
-    return {int(night) for night, found in nights.items() if found.get("forgotten")}
+    return {int(night) for night, found in nights.items() if found.get(mark)}
 
 
 def raw_paths(project: Project) -> list[Path]:

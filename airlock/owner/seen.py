@@ -112,6 +112,12 @@ def enter(project: Project, population: str, batch: Batch) -> None:
             known.executemany("INSERT INTO seen VALUES (?, ?, ?, ?, ?)", lines)
 
 
+def remove(project: Project, population: str, fingerprint: str) -> None:
+    """Forget a batch that was never released: its records may come with another one."""
+    with _open(project) as known:
+        known.execute("DELETE FROM seen WHERE population = ? AND batch = ?", (population, fingerprint))
+
+
 def knows(project: Project, population: str) -> bool:
     """Whether anything of a population was entered."""
     with _open(project) as known:

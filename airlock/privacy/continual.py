@@ -161,6 +161,7 @@ class Errors(NamedTuple):
     """Expected noise of the running total after a night, by strategy, against one release of all records."""
 
     night: int
+    weighted: float
     square_root: float
     tree: float
     independent: float
@@ -168,10 +169,18 @@ class Errors(NamedTuple):
 
 def expected(nights: int) -> list[Errors]:
     """After the first night, every power of two, and the last."""
+    from airlock.privacy import weighing
+
     shown = sorted({*(2**power for power in range(nights.bit_length())), nights})
     strategy = strategy_of("square-root", nights)
     return [
-        Errors(night, strategy.error(night - 1), tree_error(night, nights), math.sqrt(night))
+        Errors(
+            night,
+            weighing.error(night, nights),
+            strategy.error(night - 1),
+            tree_error(night, nights),
+            math.sqrt(night),
+        )
         for night in shown
     ]
 

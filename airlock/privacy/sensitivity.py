@@ -81,6 +81,16 @@ def bounded_cross(norm: int, other_norm: int, *, neighbours: Neighbours = "zero-
     return _pick(neighbours, square, 4 * square)
 
 
+def averages(columns: int, half: int, *, neighbours: Neighbours = "zero-out") -> float:
+    """Of sum (c, h), with `columns` entries c from -half to half - 1 and one entry `half` for the class.
+
+    zero-out: |(c, h)|^2 <= columns half^2 + half^2. replace-one: each column differs by at most 2 half - 1, and two
+    classes by half sqrt 2.
+    """
+    square = Fraction(half) ** 2
+    return _pick(neighbours, (columns + 1) * square, columns * Fraction(2 * half - 1) ** 2 + 2 * square)
+
+
 def histograms(columns: int, *, neighbours: Neighbours = "zero-out") -> float:
     """Of the counts in the bins of so many columns, each of which has a record in exactly one bin.
 

@@ -6,23 +6,30 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from airlock.errors import BudgetRefused, InputError, StageFailed
+from airlock.errors import AirlockError, BudgetRefused, InputError, StageFailed
 from airlock.owner.add import add
 from airlock.owner.home import Project, project
-from airlock.owner.nights import Growth
-from airlock.owner.registry import load_registry
+from airlock.owner.nights import Growth, set_aside
+from airlock.owner.registry import changing_registry, load_registry
 from airlock.params import load_params
 from airlock.records import handles
-from airlock.run import budget, leftovers, nights, param_changes
+from airlock.run import budget, failures, leftovers, nights, param_changes
 
 SUFFIXES = (".csv", ".parquet")
+BROKEN = ("RecordError", "SchemaError")
+"""What ingest ends with where records break their schema."""
 Tell = Callable[[str], None]
 
 
 def run(workspace: Path, parts: Path | None = None, *, tell: Tell) -> Iterator[int]:
-    """Add new parts and release what is due, night by night; a night that fails ends it, and comes first next time.
+    """Add new parts and release what is due, night by night; a night that fails ends it, and comes first next time,
+    unless its records break the schema: then it is set aside, and the next one goes on.
+
+    Args:
+        parts: the folder of parts; by default the one that `airlock nights watch` has named, if any.
 
     Yields:
         Every night that was released.
@@ -31,11 +38,12 @@ def run(workspace: Path, parts: Path | None = None, *, tell: Tell) -> Iterator[i
         InputError: a part is no batch, or params.yaml asks for no horizon.
         StageFailed: a night was not released.
     """
-    if parts:
-        add_parts(workspace, parts, tell)
+    refused = add_parts(workspace, parts, tell) if (parts := parts or watched(workspace)) else []
     for night in due(workspace):
         release(workspace, night)
         yield night
+    if refused:
+        raise refused[0].error
 
 
 def due(workspace: Path) -> list[int]:
@@ -77,33 +85,106 @@ def release(workspace: Path, night: int) -> None:
                 line for line in (done.stdout + done.stderr).splitlines() if line.startswith("airlock: ")
             ]
             words = lines[-1].removeprefix("airlock: ") if lines else "`dvc repro` shows why"
+            if set_aside_if_broken(workspace, night):
+                words += "; this night is set aside, and the next one goes on"
             raise StageFailed(f"night {night} was not released: {words}")
 
 
-def add_parts(workspace: Path, folder: Path, tell: Tell) -> list[int]:
-    """Add every file of a folder that was never added, in the order of names, each as a night.
+def set_aside_if_broken(workspace: Path, night: int) -> bool:
+    """Pass over a night whose records break the schema, as ingest has just found, so that later ones go on; whether
+    that is so. The first night is never passed over, nor one that the ledger knows.
+    """
+    params = load_params(workspace / "params.yaml")
+    failed = next((one for one in failures.of_workspace(workspace) if one.stage == "ingest"), None)
+    if failed is None or failed.error not in BROKEN or night == params.ingest.start:
+        return False
+    place = project(workspace)
+    if any(one.night == night and one.status != "due" for one in nights.batches(place, workspace, params)):
+        return False
+    set_aside(place, workspace, params.dataset, night)
+    return True
+
+
+def watch(workspace: Path, folder: Path) -> Path:
+    """Remember the folder in which every new file is a night: only the owner's machine knows it.
 
     Raises:
-        InputError: the folder is none, or a part cannot be added; those before it stay added.
+        InputError: it is none.
+    """
+    folder = folder.absolute()
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder: name one in which every new file is a night")
+    name = load_params(workspace / "params.yaml").dataset
+    with changing_registry(project(workspace)) as entries:
+        if name not in entries.populations:
+            raise InputError(
+                f"'{name}' was not added yet: airlock add FILE --name {name} --append, with the first batch"
+            )
+        entries.populations[name]["parts"] = str(folder)
+    return folder
+
+
+def watched(workspace: Path) -> Path | None:
+    """The folder of parts that the owner has named."""
+    name = load_params(workspace / "params.yaml").dataset
+    found = load_registry(project(workspace)).populations.get(name, {}).get("parts")
+    return Path(found) if found else None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A part that is no batch, and why: words about records, for the owner alone."""
+
+    path: Path
+    error: AirlockError
+
+
+def add_parts(workspace: Path, folder: Path, tell: Tell) -> list[Refused]:
+    """Add every file of a folder that was never added, in the order of names, each as a night.
+
+    Returns:
+        Parts that cannot be added. They are not tried again until their file changes.
+
+    Raises:
+        InputError: the folder is none.
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder: --parts names one in which every file is a night")
     place, name = project(workspace), load_params(workspace / "params.yaml").dataset
-    known = _places(place, name)
-    added = []
+    refused = []
     for path in sorted(one.absolute() for one in folder.iterdir() if one.suffix.lower() in SUFFIXES):
-        if str(path) in known:
+        if _known(place, name, path):
             continue
-        handle = add(place, workspace, path, name=name, growth=Growth()).handle
-        tell(f"night {handle.night}: {handle.n:,} records added from {path.name}")
-        added.append(handle.night or 1)
-    return added
+        state = _state(path)
+        try:
+            handle = add(place, workspace, path, name=name, growth=Growth()).handle
+            tell(f"night {handle.night}: {handle.n:,} records added from {path.name}")
+        except InputError as error:
+            refused.append(Refused(path, error))
+        with changing_registry(place) as entries:
+            entries.populations.setdefault(name, {}).setdefault("tried", {})[str(path)] = state
+    return refused
 
 
-def _places(place: Project, name: str) -> set[str]:
+def _known(place: Project, name: str, path: Path) -> bool:
+    """Whether a part was added or tried, as it is now; one that was set aside comes again once it is changed."""
     entry = load_registry(place).populations.get(name, {})
-    nightly = [one.get("place") or one.get("was") for one in entry.get("nights", {}).values()]
-    return {str(one) for one in (entry.get("records"), *nightly) if one}
+    tried = entry.get("tried", {}).get(str(path))
+    found = entry.get("nights", {}).values()
+    aside = any(one.get("place") == str(path) and one.get("aside") for one in found)
+    here = {one.get("place") or one.get("was") for one in found if not one.get("aside")} | {
+        entry.get("records")
+    }
+    if str(path) in here:
+        return True
+    if aside and tried is None:
+        return True
+    return bool(tried == _state(path))
+
+
+def _state(path: Path) -> str:
+    found = path.stat()
+    return f"{found.st_mtime_ns} {found.st_size}"
 
 
 def renew(workspace: Path) -> str:

@@ -144,7 +144,7 @@ def prepare(
 def _check_missing(
     project: Project, params: Params, facts: Facts, missing: list[int], known: list[Release]
 ) -> None:
-    gone = registry.forgotten(project, facts.population)
+    gone = passed_over(project, facts.population)
     lost = {_night(one) for one in known if one.lost}
     for night in missing:
         batch = night + params.ingest.start - 1
@@ -153,6 +153,11 @@ def _check_missing(
                 f"night {batch} comes before night {params.ingest.night}: set ingest.night to {batch} and run `dvc "
                 "repro`, or let `airlock nights run` make up what is missing"
             )
+
+
+def passed_over(project: Project, population: str) -> set[int]:
+    """Nights without a release that later ones do not wait for."""
+    return registry.forgotten(project, population) | registry.set_aside(project, population)
 
 
 def _night(release: Release) -> int:
@@ -195,9 +200,8 @@ class Batch:
 
     night: int
     records: int
-    status: (
-        str  # "released" | "due" | "forgotten" | "given up" | "before ingest.start" | "beyond the horizon"
-    )
+    status: str
+    """"released", "due", "forgotten", "set aside", "given up", "before ingest.start" or "beyond the horizon"."""
 
 
 def batches(project: Project, workspace: Path, params: Params) -> list[Batch]:
@@ -217,7 +221,7 @@ def batches(project: Project, workspace: Path, params: Params) -> list[Batch]:
             f"`airlock add FILE --name {params.dataset} --append`"
         )
     states = _states(project, params, known)
-    gone = registry.forgotten(project, known[0].population)
+    gone, aside = (find(project, known[0].population) for find in (registry.forgotten, registry.set_aside))
     last = max(states, default=0)
     found = []
     for batch, handle in enumerate(known, start=1):
@@ -229,6 +233,8 @@ def batches(project: Project, workspace: Path, params: Params) -> list[Batch]:
             status = states[number]
         elif batch in gone:
             status = "forgotten"
+        elif batch in aside:
+            status = "set aside"
         elif number > params.release.horizon:
             status = "beyond the horizon"
         found.append(Batch(batch, handle.n, status))

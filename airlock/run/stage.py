@@ -336,7 +336,13 @@ def _public_facts(asked: Request) -> Mapping[str, Any]:
     from airlock.owner.checks import balance
 
     judged = private_evaluation(asked.workspace)
-    return page_facts(audit(asked.workspace).stages, asked.graph, balance(asked.workspace), judged)
+    facts = page_facts(audit(asked.workspace).stages, asked.graph, balance(asked.workspace), judged)
+    if asked.params.release.horizon is None:
+        return facts
+    from airlock.run import budget, history
+
+    ledger = budget.ledger_of(asked.project, asked.workspace, asked.params.dataset)
+    return facts | {"nights": history.tonight(asked.project, asked.workspace, asked.params, ledger)}
 
 
 def confined(

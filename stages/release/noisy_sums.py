@@ -88,6 +88,11 @@ def check_size(records: int, entry: int, largest: int = LARGEST_SUM) -> None:
         )
 
 
+def budget_of(queries: Sequence[Query], release: ReleaseParams) -> float:
+    """The shift that a release allows, with as many draws as its queries need."""
+    return _mu(queries, release.epsilon, release.delta, "release")
+
+
 def price(queries: Sequence[Query], release: ReleaseParams) -> list[Priced]:
     """Divide one Gaussian budget among queries: share f of mu^2 gives noise sensitivity / (mu sqrt f)."""
     mu = _mu(queries, release.epsilon, release.delta, "release")

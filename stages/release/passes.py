@@ -31,6 +31,8 @@ Sums = Mapping[str, Integers]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+HALF_AVERAGE = 128
+"""A column's averages go from -128 to 127, a class counts 128."""
 CACHE_BYTES = 2**30
 """Rows of a costly map are kept between passes up to this size, as 16-bit integers; beyond it they are
 computed again in every pass.
@@ -45,6 +47,8 @@ class Chunk:
     labels: NDArray[np.int32]
     valid: NDArray[np.uint8]
     level: int = 0
+    inputs: NDArray[np.float64] | None = None
+    """Of a table: its encoded columns, from 0 to 1."""
 
     def after(self, steps: list[Step]) -> Chunk:
         """The same records, with the steps applied that are still missing."""
@@ -78,7 +82,8 @@ def chunk_of(
     """Rows, labels and valid flags of a sealed batch; numbers through their quantiles, where these are known."""
     encoded = unpack(batch, shape)
     records = before(encoded.x) if before else encoded.x
-    return Chunk(feature_map(records, encoded.valid), encoded.y, encoded.valid)
+    inputs = encoded.x if len(shape) == 1 else None
+    return Chunk(feature_map(records, encoded.valid), encoded.y, encoded.valid, inputs=inputs)
 
 
 def sum_of(chunk: Chunk) -> Integers:
@@ -89,6 +94,19 @@ def sum_of(chunk: Chunk) -> Integers:
 def gram_of(chunk: Chunk) -> Integers:
     """Sum of a a^T."""
     return sums.multiply(chunk.rows, chunk.rows, (LIMIT, LIMIT))
+
+
+def averages_of(chunk: Chunk, columns: int, classes: int) -> Integers:
+    """Sums of encoded columns (as many as are wanted: all of a table's or none) and of classes, on a coarse grid of
+    their own; a null record adds nothing.
+    """
+    parts = [HALF_AVERAGE * sums.label_rows(chunk.labels, classes)]
+    if columns:
+        assert chunk.inputs is not None
+        grid = np.rint(np.clip(chunk.inputs, 0.0, 1.0) * (2 * HALF_AVERAGE - 1)) - HALF_AVERAGE
+        parts.insert(0, grid)
+    rows = np.concatenate(parts, axis=1) * chunk.valid.astype(np.float64)[:, None]
+    return sums.Sum(columns + classes, HALF_AVERAGE).add(rows).result()
 
 
 def cross_of(chunk: Chunk, targets: Rows, largest: int) -> Integers:
@@ -117,17 +135,20 @@ class Sendable(ABC):
         """The inverse of `packed`."""
 
 
-Kind = Literal["sum", "gram", "cross", "number", "level"]
-"""Of a plain sum; `number` is the cross moment with a label that is one, `level` the sum of such labels."""
+Kind = Literal["sum", "gram", "cross", "number", "level", "averages"]
+"""Of a plain sum; `number` is the cross moment with a label that is one, `level` the sum of such labels, `averages`
+the sums of columns and classes.
+"""
 
 
 @dataclass(frozen=True)
 class Wanted(Sendable):
-    """Plain sums, by purpose; of numbers above a released `level`."""
+    """Plain sums, by purpose; of numbers above a released `level`, averages of so many `columns`."""
 
     sums: Mapping[str, Kind]
     classes: int = 0
     level: int = 0
+    columns: int = 0
     kind: ClassVar[str] = "sums"
 
     def __call__(self, chunk: Chunk) -> Sums:
@@ -141,11 +162,14 @@ class Wanted(Sendable):
             return cross_of(chunk, centred(chunk.labels, self.level), HALF)
         if kind == "level":
             return sums.Sum(1, HALF).add(centred(chunk.labels)).result()
+        if kind == "averages":
+            return averages_of(chunk, self.columns, self.classes)
         return sum_of(chunk) if kind == "sum" else gram_of(chunk)
 
     def packed(self) -> tuple[dict[str, Any], Sums]:
         """Names only."""
-        return {"sums": dict(self.sums), "classes": self.classes, "level": self.level}, {}
+        plain = {"sums": dict(self.sums), "classes": self.classes, "level": self.level}
+        return {**plain, **({"columns": self.columns} if self.columns else {})}, {}
 
     @classmethod
     def unpacked(cls, plain: Mapping[str, Any], tensors: Sums) -> Self:

@@ -47,7 +47,7 @@ def parameters(strategy: Strategy | None) -> dict[str, Any]:
     return {"horizon": {"nights": strategy.nights, "strategy": strategy.name}} if strategy else {}
 
 
-def check_scales(priced: Sequence[Priced], strategy: Strategy | None) -> None:
+def check_scales(priced: Sequence[Priced], strategy: Strategy | int | None) -> None:
     """Refuse noise that the grid does not hold, from public numbers, before anything is read.
 
     Raises:
@@ -65,15 +65,24 @@ def noisy_sums(priced: Sequence[Priced], strategy: Strategy | None, given: Given
     """Of a release that stands alone, or of one night among many."""
     if strategy is None:
         return NoisySums(priced, key=given.key, release_id=given.release_id)
-    nights = given.nights or _alone(given, strategy)
-    if (nights.night, nights.nights) != (given.facts.night_number, strategy.nights):
-        raise ReleaseError("this night is not the one that was priced: run `dvc repro` again")
+    nights = given.nights or alone(given, strategy.nights)
+    check_night(nights, given.facts, strategy.nights)
     return RunningTotals(priced, strategy, nights, key=given.key, release_id=given.release_id)
 
 
-def _alone(given: Given, strategy: Strategy) -> Nights:
+def check_night(nights: Nights, facts: Facts, horizon: int) -> None:
+    """Refuse a night that is not the one that was priced.
+
+    Raises:
+        ReleaseError: it is not.
+    """
+    if (nights.night, nights.nights) != (facts.night_number, horizon):
+        raise ReleaseError("this night is not the one that was priced: run `dvc repro` again")
+
+
+def alone(given: Given, nights: int) -> Nights:
     """A first night that nobody follows: an attack, or a check of what was released."""
-    return Nights(given.release_id, 1, strategy.nights, None, given.release_id, bytes(32))
+    return Nights(given.release_id, 1, nights, None, given.release_id, bytes(32))
 
 
 class RunningTotals(NoisySums):

@@ -10,6 +10,7 @@ from airlock.attack.samplers import NumpySampler, Sampler
 from airlock.attack.targets import Law, Scores, measure
 from airlock.privacy import accounting, events
 from airlock.privacy.continual import Memory, Strategy, strategy_of, tonight
+from airlock.privacy.weighing import UNIT, weighing
 from tests.privacy.test_continual import dense
 
 DELTA = 1e-3
@@ -53,5 +54,29 @@ def test_an_attack_on_all_nights_stays_within_the_proof_and_comes_near_it(factor
         events.from_json({"kind": "gaussian", "noise_multiplier": multiplier}), DELTA, neighbours="zero-out"
     )
     found = measure(law(strategy, multiplier, longest, factor), NumpySampler(5), trials=20_000, delta=DELTA)
+    assert (found.best > proven) == (factor < 1)
+    assert found.best > 0.8 * proven
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_an_attack_on_weighted_totals_stays_within_the_proof_and_comes_near_it(factor: float) -> None:
+    """All totals of a chapter, each over its noise, along what the record adds to them: the best test there is."""
+    weights, multiplier, night = weighing(12), 1.2, 4
+    first = multiplier * weights.of_sum(RECORD) * factor
+
+    def score(sampler: Sampler, runs: int, present: bool) -> Scores:
+        found = np.zeros(runs)
+        for place in range(12):
+            scale = weights.scale(first, place + 1)
+            total = np.rint(sampler.gaussian(scale, (runs,)))
+            reached = weights.weights[night] if place >= night else 0
+            found += (total + reached * RECORD * present) * reached / (weights.widths[place] / UNIT) ** 2
+        return found
+
+    attacked = Law("all nights", "a record on one night", score, draws=12, together=2000, family=of_shift)
+    proven = accounting.epsilon(
+        events.from_json({"kind": "gaussian", "noise_multiplier": multiplier}), DELTA, neighbours="zero-out"
+    )
+    found = measure(attacked, NumpySampler(7), trials=20_000, delta=DELTA)
     assert (found.best > proven) == (factor < 1)
     assert found.best > 0.8 * proven

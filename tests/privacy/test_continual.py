@@ -89,6 +89,7 @@ def test_the_choice_follows_from_the_horizon_and_errors_are_told_for_each() -> N
     rows = expected(100)
     assert [row.night for row in rows] == [1, 2, 4, 8, 16, 32, 64, 100]
     assert rows[-1].independent == 10
+    assert rows[-1].weighted < rows[-1].square_root
     assert rows[-1].square_root < rows[-1].tree == tree_error(100, 100) == pytest.approx(math.sqrt(7 * 6))
     assert [tree_error(night, 8) ** 2 for night in (1, 2, 3, 7, 8)] == pytest.approx([4, 4, 8, 12, 12])
     for nights in (0, 4097):

@@ -133,7 +133,7 @@ def spectral_radius(size: int, noise: float) -> float:
     return float(np.sqrt(2.0 * size) * noise)
 
 
-def eigen(matrix: NDArray[np.int64]) -> tuple[Rows, Rows]:
+def eigen(matrix: NDArray[np.int64] | NDArray[np.float64]) -> tuple[Rows, Rows]:
     """Eigenvalues and vectors, in one thread so that the bits do not depend on how many there are."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 

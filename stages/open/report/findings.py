@@ -58,6 +58,7 @@ class Findings:
     picture: str | None
     audit: Sequence[Mapping[str, Any]]
     budget: Mapping[str, Any] | None
+    nights: Mapping[str, Any] | None
     published: PublishedTables
     files: Sequence[PageInput]
 
@@ -102,6 +103,7 @@ def gather(room: Room) -> Findings:
         picture=room.facts.get("picture"),
         audit=room.facts.get("audit") or [],
         budget=room.facts.get("budget"),
+        nights=room.facts.get("nights"),
         published=read_published(find(room, CODE + "published.csv"), find(room, CODE + "attacks.csv")),
         files=list_files(room),
     )

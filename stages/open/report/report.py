@@ -21,6 +21,7 @@ from stages.open.report import contributions, sections
 from stages.open.report.charts import number
 from stages.open.report.compared import ablated, compared
 from stages.open.report.findings import Findings, gather
+from stages.open.report.nights import nights
 from stages.open.report.profile import write_profile
 
 HERE = Path(__file__).parent
@@ -55,6 +56,7 @@ def render(findings: Findings, profile: dict[str, Any] | None = None) -> str:
         result=sections.result(findings),
         privacy=sections.privacy(findings),
         budget=sections.budget(findings),
+        nights=nights(findings),
         boundary=sections.boundary(findings),
         relevance=contributions.relevance(findings),
         profile=profile,

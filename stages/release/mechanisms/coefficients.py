@@ -12,8 +12,8 @@ number B is sum a t, with t from -1 to 1 between its bounds: sensitivity 1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,15 +30,25 @@ from airlock.models.features.quantiles import BINS
 from airlock.models.features.rows import LIMIT
 from airlock.models.numbers import HALF, level_of
 from airlock.params import Params, Section, check
-from airlock.privacy import sensitivity
+from airlock.privacy import sensitivity, weighing
 from airlock.privacy.continual import Strategy
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes
-from stages.release import running_totals
+from stages.release import running_totals, weighted_totals
 from stages.release.cluster import Cluster
-from stages.release.noisy_sums import Divided, NoisySums, Priced, Query, check_size, divide, guarantee
-from stages.release.passes import Kind, Records, Wanted
+from stages.release.noisy_sums import (
+    Divided,
+    NoisySums,
+    Priced,
+    Query,
+    budget_of,
+    check_size,
+    divide,
+    guarantee,
+)
+from stages.release.passes import HALF_AVERAGE, Kind, Records, Wanted
 from stages.release.units import check_local, moved_records, records_per_unit
+from stages.release.weighted_totals import Nightly, WeightedTotals
 
 NAME, VERSION = "coefficients", 2
 ARGUMENT = "docs/proofs/coefficients.md#guarantee"
@@ -49,6 +59,8 @@ MEAN_SHARE = {2: 0.05, 3: 0.03}
 WHITENING_SHARE = {3: 0.30}
 GRAM_SHARE = {1: 0.25, 2: 0.15, 3: 0.32}
 QUANTILES_SHARE = 0.15
+MOST_AVERAGED = 64
+"""Columns of a table of which nights tell averages; of a wider one they tell those of the classes alone."""
 LEVEL_SHARE = 0.02
 """Of a number, where it lies: asked beside the mean of the rows."""
 GEOMETRY, GEOMETRY_VERSION = "geometry", 1
@@ -65,6 +77,8 @@ class Options(Section):
     whitening_ridge: float = Field(0.3, ge=1e-6, le=1e6)
     whitening: bool = True
     """False: noise does not follow the geometry, as with passes 2; what it would cost goes to the rest."""
+    strategy: Literal["auto", "square-root"] = "auto"
+    """Over many nights: weighted totals, or as horizons were released at first."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +98,8 @@ class Recipe:
     strategy: Strategy | None = None
     columns: tuple[int, ...] = ()
     shrunk: bool = False
+    nights: int = 0
+    averaged: int = 0
 
     @property
     def size(self) -> int:
@@ -95,7 +111,8 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
     """Settle what `auto` means. Over many nights the first one's facts decide it for all."""
     options = options or check(Options, params.release.options, "params.yaml: release.options")
     params = settle(params, facts)
-    check_size(facts.total, LIMIT * max(LIMIT, len(facts.labels)))
+    heaviest = weighing.MOST if params.release.horizon and options.strategy == "auto" else 1
+    check_size(facts.total, LIMIT * max(LIMIT, len(facts.labels)) * heaviest)
     name = params.release.features
     check_engine(params)
     feature_map = features.feature_map(name, facts.kind, facts.shape)
@@ -111,6 +128,12 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
             f"params.yaml: release.passes {passes} is not offered by '{NAME}': use auto, 1, 2 or 3"
         )
     strategy = running_totals.strategy_of(params, facts, passes)
+    nights = params.release.horizon or 0
+    if strategy and options.strategy == "auto":
+        strategy = None
+        weighted_totals.check(params)
+    else:
+        nights = 0
     wanted = {
         "mean": options.mean_share or MEAN_SHARE[passes] if passes in MEAN_SHARE else 0.0,
         "whitening": options.whitening_share or WHITENING_SHARE[passes] if passes in WHITENING_SHARE else 0.0,
@@ -131,6 +154,10 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
         facts.number,
         strategy,
         columns,
+        nights=nights,
+        averaged=facts.shape[0]
+        if nights and facts.kind == "tabular" and facts.shape[0] <= MOST_AVERAGED
+        else 0,
     )
 
 
@@ -213,9 +240,79 @@ def queries(recipe: Recipe, params: Params) -> list[Query]:
     ]
 
 
+def nightly(recipe: Recipe, params: Params) -> Nightly:
+    """What the nights of a horizon ask: the first one as any release does, and averages beside it."""
+    averages = Query(
+        weighted_totals.AVERAGES,
+        recipe.passes,
+        sensitivity.averages(recipe.averaged, HALF_AVERAGE, neighbours=params.release.neighbours),
+        "gaussian",
+        recipe.averaged + recipe.classes,
+    ).of_unit(recipe.per_unit)
+    asked = [
+        replace(
+            query.with_share(query.share * (1 - weighted_totals.AVERAGES_SHARE)),
+            draws=query.draws * (1 if query.purpose in FIRST else recipe.nights),
+        )
+        for query in queries(recipe, params)
+    ]
+    averages = replace(averages, draws=averages.draws * recipe.nights).with_share(
+        weighted_totals.AVERAGES_SHARE
+    )
+    mu = budget_of([*asked, averages], params.release)
+    return Nightly((*asked, averages), mu, recipe.nights, "whitening" in recipe.shares)
+
+
+def plan_night(recipe: Recipe, params: Params, facts: Facts) -> Plan:
+    """The price of all nights; how often records are read is of this one."""
+    asked = nightly(recipe, params)
+    dearest = asked.dearest()
+    running_totals.check_scales(asked.priced(asked.nights), recipe.nights)
+    first = facts.night_number == 1
+    horizon = {
+        "nights": recipe.nights,
+        "strategy": weighing.NAME,
+        "averages": recipe.averaged + recipe.classes,
+    }
+    said = {
+        "epsilon": params.release.epsilon,
+        "delta": params.release.delta,
+        "features": recipe.features,
+        "shares": {query.purpose: query.share for query in asked.queries},
+        "whitening_ridge": recipe.ridge,
+        **recipe.moved,
+        "horizon": horizon,
+    }
+    proven = guarantee(dearest, params.release, argument=weighted_totals.ARGUMENT)
+    return Plan(NAME, VERSION, said, passes=recipe.passes if first else 1, proven=proven)
+
+
+def make_night(recipe: Recipe, given: Given) -> Released:
+    """One night of many: its own records, once (the first one as often as any release), and what was told before."""
+    nights = given.nights or running_totals.alone(given, recipe.nights)
+    running_totals.check_night(nights, given.facts, recipe.nights)
+    totals = WeightedTotals(
+        nightly(recipe, given.params), nights, given.facts, key=given.key, release_id=given.release_id
+    )
+    records = open_records(recipe, given.facts, given.reader, given.connection, given.release_id)
+    if nights.former is None:
+        ask_geometry(recipe, given.facts.n, records, totals)
+    else:
+        records.steps.extend(totals.steps(recipe.bias))
+    asked: dict[str, Kind] = {"gram": "gram", "cross": "cross", "averages": "averages"}
+    sums = records.ask(Wanted(asked, recipe.classes, columns=recipe.averaged))
+    for purpose in asked:
+        totals.add_noise(purpose, sums[purpose])
+    check_passes(records, recipe.passes if nights.former is None else 1)
+    tensors, said = totals.tell(records.steps)
+    return tensors, {"features": recipe.features, "bias": recipe.bias, "limit": LIMIT, **said}
+
+
 def plan(params: Params, facts: Facts) -> Plan:
     """The price of a release, from parameters and public facts alone."""
     recipe = resolve(params, facts)
+    if recipe.nights:
+        return plan_night(recipe, params, facts)
     divided = divide(queries(recipe, params), FIRST, params, parts=FIRST)
     argument = running_totals.ARGUMENT if recipe.strategy else ARGUMENT
     running_totals.check_scales(divided.later, recipe.strategy)
@@ -227,6 +324,8 @@ def plan(params: Params, facts: Facts) -> Plan:
 def relevance(params: Params, facts: Facts) -> Plan | None:
     """The price of the geometry: of the mean, and of the first Gram matrix where rows are whitened."""
     recipe = resolve(params, facts)
+    if recipe.nights:
+        return None  # the first night asks it itself
     return geometry(recipe, params, divide(queries(recipe, params), FIRST, params, parts=FIRST))
 
 
@@ -273,6 +372,8 @@ def make(given: Given) -> Released:
     """
     params, facts = given.params, given.facts
     recipe = resolve(params, facts)
+    if recipe.nights:
+        return make_night(recipe, given)
     divided = divide(queries(recipe, params), FIRST, params, parts=FIRST)
     noisy_sums = running_totals.noisy_sums(divided.later, recipe.strategy, given)
     records = open_records(recipe, facts, given.reader, given.connection, given.release_id)

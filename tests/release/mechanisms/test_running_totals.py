@@ -1,4 +1,6 @@
-"""Running totals over nights through the mechanism's own functions: bytes, prices, what is kept, what is refused."""
+"""Running totals over nights by the square-root strategy, through the mechanism's own functions: bytes, prices, what is
+kept, what is refused. Weighted totals are tests/release/mechanisms/test_weighted_totals.py's.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ SIZES = (30, 12, 0, 20)
 
 
 def parameters(horizon: int | None = 6, **release: Any) -> Params:
-    return Params.model_validate({"release": {"mechanism": "coefficients", "horizon": horizon, **release}})
+    options = {"options": {"strategy": "square-root"}} if horizon else {}
+    return Params.model_validate(
+        {"release": {"mechanism": "coefficients", "horizon": horizon, **options, **release}}
+    )
 
 
 def night_facts(number: int, **changes: Any) -> Facts:

@@ -1,0 +1,105 @@
+"""Weighted totals over nights: their price, against a dense matrix and another library, and how much noise is left."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airlock.privacy import accounting, events
+from airlock.privacy.weighing import (
+    MOST,
+    UNIT,
+    Weighing,
+    chapters,
+    error,
+    last_of_chapter,
+    weighing,
+)
+
+
+def dense(weights: Weighing) -> np.ndarray:
+    """What a record of each night (column) moves on each night (row), over that night's noise; the first one's is 1."""
+    rows = [
+        [weight * UNIT / width if earlier <= night else 0.0 for earlier, weight in enumerate(weights.weights)]
+        for night, width in enumerate(weights.widths)
+    ]
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("nights", [1, 2, 5, 64, 300])
+def test_no_record_moves_all_nights_by_more_than_is_priced(nights: int) -> None:
+    weights = weighing(nights)
+    columns = (dense(weights) ** 2).sum(axis=0)
+    assert columns.max() <= float(weights.longest) * (1 + 1e-12)
+    assert columns.max() == pytest.approx(weights.reach**2, rel=1e-6)
+    assert Fraction(weights.reach) ** 2 >= weights.longest
+    # Every record spends what it has, but for rounding and for the largest weight.
+    spent = [column for column, weight in zip(columns, weights.weights, strict=True) if weight < MOST]
+    assert min(spent) > 0.93 * columns.max()
+    assert all(Fraction(width, UNIT) ** 2 >= night for night, width in enumerate(weights.widths, start=1))
+
+
+@pytest.mark.parametrize("nights", [2, 9])
+def test_another_library_finds_the_same_price(nights: int) -> None:
+    """Google's dp_accounting, for the record that costs most: all nights that it reaches, each a Gaussian."""
+    dp = events.library()
+    from dp_accounting.pld import pld_privacy_accountant
+
+    weights, multiplier, delta = weighing(nights), 1.7, 1e-5
+    moved = dense(weights) / weights.reach / multiplier
+    column = moved[:, int((moved**2).sum(axis=0).argmax())]
+    accountant = pld_privacy_accountant.PLDAccountant()
+    for shift in column[column > 0]:
+        accountant.compose(dp.GaussianDpEvent(1 / shift))
+    ours = accounting.epsilon(
+        events.from_json({"kind": "gaussian", "noise_multiplier": multiplier}), delta, neighbours="zero-out"
+    )
+    assert accountant.get_epsilon(delta) == pytest.approx(ours, rel=2e-2)
+
+
+def test_the_mean_has_a_third_more_noise_than_one_release_whatever_the_horizon() -> None:
+    assert [round(weighing(nights).error(nights), 2) for nights in (1, 64, 365, 1024)] == [
+        1,
+        1.32,
+        1.33,
+        1.33,
+    ]
+    weights = weighing(64)
+    matrix = dense(weights)
+    told = np.linalg.norm(matrix @ np.ones(64))
+    assert weights.error(64) == pytest.approx(64 * weights.reach / told)
+    assert error(1, 64) == 1
+    assert error(64, 64) == pytest.approx(1.76, abs=0.01)
+    assert error(64, 64, turned=False) < 1.4
+
+
+def test_chapters_follow_from_public_numbers() -> None:
+    assert [chapters(nights, turned=True) for nights in (1, 2, 15, 16, 64)] == [
+        (1,),
+        (1, 2),
+        (1, 15),
+        (1, 4, 16),
+        (1, 4, 16, 64),
+    ]
+    assert chapters(64, turned=False) == (1, 64)
+    # A large first batch ends the second chapter sooner; a quarter of all records ends it at once.
+    assert last_of_chapter(5, 57, turned=True, before=8 + 3, first=8) == 9
+    assert last_of_chapter(5, 57, turned=True, before=40 + 3, first=40) == 57
+    assert last_of_chapter(5, 57, turned=True, before=8, first=8) == 57
+    with pytest.raises(ValueError, match="1 to 4096 nights"):
+        weighing(4097)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 4096))
+def test_weights_are_whole_and_grow(nights: int) -> None:
+    weights = weighing(nights).weights
+    assert weights[0] <= 32
+    assert all(one <= other <= MOST for one, other in pairwise(weights))
+    assert math.isfinite(weighing(nights).reach)

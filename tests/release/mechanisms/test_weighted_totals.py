@@ -1,0 +1,207 @@
+"""Weighted totals over nights through the mechanism's own functions: bytes, prices, what is kept, what is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from airlock.errors import ParamsError, ReleaseError
+from airlock.inside import manifest
+from airlock.inside.nights import Nights, file_of
+from airlock.models.features.choice import choose
+from airlock.models.features.features import feature_map
+from airlock.models.features.projection import steps_of
+from airlock.params import Params
+from airlock.privacy import gaussian, noise
+from airlock.privacy.plan import Facts
+from airlock.privacy.sums import label_rows
+from airlock.privacy.weighing import weighing
+from stages.mechanisms import Released
+from stages.release import perturb, relevance
+from stages.release.mechanisms import coefficients
+from tests.release.mechanisms.test_running_totals import CLASSES, COLUMNS, NOISE, SECRET, night_facts, records
+from tests.support.sealed_records import seal
+
+HORIZON = 20
+
+
+def parameters(horizon: int = HORIZON, features: str = "auto", **release: Any) -> Params:
+    return Params.model_validate(
+        {"release": {"mechanism": "coefficients", "horizon": horizon, "features": features, **release}}
+    )
+
+
+def released(
+    folder: Path, number: int, *, rows: int = 16, former: int | None = None, key: bytes = SECRET, **asked: Any
+) -> Released:
+    """One night after another (`former`, by default the one before it)."""
+    params = parameters(**asked)
+    (folder / f"sealed-{number}").mkdir(exist_ok=True)
+    reader = seal(folder / f"sealed-{number}", *records((number - 1) % 4 + 1), rows=rows)
+    before = number - 1 if former is None else former
+    horizon = params.release.horizon or 0
+    nights = Nights(
+        "night 1",
+        number,
+        horizon,
+        f"night {before}" if before else None,
+        f"night {number}",
+        key,
+        folder / "memory",
+    )
+    return coefficients.make(
+        params, facts_of(number), reader, key=NOISE, release_id=f"night {number}", nights=nights
+    )
+
+
+def facts_of(number: int) -> Facts:
+    """Of the four batches, again and again."""
+    place = (number - 1) % 4 + 1
+    if number < 5:
+        return night_facts(number)
+    sizes = [night_facts(one).n for one in range(1, 5)]
+    before = sum(sizes[(one - 1) % 4] for one in range(1, number))
+    night = {**(night_facts(2).night or {}), "number": number, "before": before, "history": f"{number}"}
+    return replace(night_facts(place), fingerprint=f"batch {number}", night=night)
+
+
+def test_every_night_is_what_the_slow_oracle_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums by loops over records in Python's integers; the estimate from its definition, night by night."""
+    drawn: dict[str, list[Any]] = {"gram": [], "cross": [], "averages": []}
+    added = noise.add_noise
+
+    def watch(total: Any, **given: Any) -> Any:
+        noisy = added(total, **given)
+        if given["purpose"] in drawn:
+            drawn[given["purpose"]].append(((noisy - total).astype(object), given["scale"]))
+        return noisy
+
+    monkeypatch.setattr(noise, "add_noise", watch)
+    made = [released(tmp_path, number) for number in range(1, 5)]
+    name = choose(parameters().release, night_facts(1)).features
+    rows = feature_map(name, "tabular", (COLUMNS,))
+    lengths = [(1, 1), *((HORIZON - 1, number) for number in (1, 2, 3))]
+    top = dict.fromkeys(("gram", "cross"), 0.0)
+    below = dict.fromkeys(("gram", "cross"), 0.0)
+    averages, counted, records_so_far = 0, 0, 0
+    for number, (tensors, details) in enumerate(made, start=1):
+        x, y = records(number)
+        length, place = lengths[number - 1]
+        weight = weighing(length).weights[place - 1]
+        if place == 1:
+            total, counted = {"gram": 0, "cross": 0}, 0
+        counted += weight * len(y)
+        records_so_far += len(y)
+        for one in range(len(y)):
+            row = rows(x[one : one + 1], np.ones(1, np.uint8))
+            for step in steps_of(tensors, details["bias"]):
+                row = step(row, np.ones(1, np.uint8))
+            row = row.astype(int).astype(object)
+            label = label_rows(y[one : one + 1], CLASSES, centred=True).astype(int).astype(object)
+            total["gram"] = total["gram"] + weight * (row.T @ row)
+            total["cross"] = total["cross"] + weight * (row.T @ label)
+            own = [int(np.rint(value * 255)) - 128 for value in x[one]] + [
+                128 * (label == y[one]) for label in range(CLASSES)
+            ]
+            averages = averages + weighing(HORIZON).weights[number - 1] * np.array(own, dtype=object)
+        for purpose in top:
+            fresh, scale = drawn[purpose][number - 1]
+            assert details["sums"][purpose]["fresh"] == scale
+            top[purpose] = top[purpose] + (total[purpose] + fresh).astype(float) * (counted / scale**2)
+            below[purpose] += (counted / scale) ** 2
+            told = top[purpose] / below[purpose] * records_so_far
+            assert np.abs(tensors[purpose] - told).max() <= 0.5 + 1e-9 * np.abs(told).max()
+            assert details["sums"][purpose]["scale"] == pytest.approx(records_so_far * below[purpose] ** -0.5)
+        assert np.array_equal(tensors["averages"], averages + drawn["averages"][number - 1][0])
+
+
+def test_a_night_made_again_is_the_same_bytes_however_it_is_cut(tmp_path: Path) -> None:
+    released(tmp_path, 1)
+    whole = released(tmp_path, 2)
+    memory = file_of(tmp_path / "memory", "night 2").read_bytes()
+    again = released(tmp_path, 2, rows=5)
+    assert all(whole[0][name].tobytes() == again[0][name].tobytes() for name in whole[0])
+    assert file_of(tmp_path / "memory", "night 2").read_bytes() == memory
+    assert whole[1] == again[1]
+    with pytest.raises(ReleaseError, match="restore it from a backup"):
+        released(tmp_path, 3, key=b"t" * 32)
+
+
+def test_what_is_kept_is_noise_and_what_was_told(tmp_path: Path) -> None:
+    """From the file alone, with its key, comes no sum of records that was not told with its noise."""
+    tensors, _ = released(tmp_path, 1)
+    kept = Nights("night 1", 2, HORIZON, "night 1", "night 2", SECRET, tmp_path / "memory").earlier()
+    assert np.array_equal(kept["averages/total"], tensors["averages"])
+    exact = kept["gram/total"] - kept["gram/noise"]
+    assert np.abs(exact).max() > 0
+    known = {name for name in kept if name.endswith(("/noise",))}
+    assert known == {"gram/noise", "cross/noise", "averages/noise"}
+
+
+def test_rows_are_whitened_anew_where_a_chapter_begins_and_missing_nights_keep_the_weights(
+    tmp_path: Path,
+) -> None:
+    """Chapters of 20 nights: 1, to 5, to 20. Night 6 is missing: the third one begins with night 7."""
+    asked: dict[str, Any] = {"features": "hybrid-8-1", "epsilon": 50.0}
+    made = {number: released(tmp_path, number, **asked) for number in range(1, 6)}
+    made[7] = released(tmp_path, 7, former=5, **asked)
+    made[8] = released(tmp_path, 8, **asked)
+    assert [made[number][1]["chapter"] for number in (1, 2, 5)] == [1, 1, 2]
+    matrices = {number: made[number][0]["whitening"].tobytes() for number in made}
+    assert matrices[1] == matrices[2] != matrices[5], "told once it is good enough"
+    kept = Nights("night 1", 9, HORIZON, "night 8", "night 9", SECRET, tmp_path / "memory").earlier()
+    assert kept["ends"].tolist() == [1, 5, 20]
+    assert int(kept["begun"][0]) == 6
+    weights = weighing(14).weights
+    assert int(kept["counted"][0]) == weights[0] * facts_of(7).n + weights[1] * facts_of(8).n
+
+
+def test_all_nights_have_one_price_and_ids_of_their_own() -> None:
+    plans = [coefficients.plan(parameters(), night_facts(number)) for number in (1, 2, 4)]
+    assert len({str(plan.parameters) for plan in plans}) == 1
+    assert plans[0].proven == plans[1].proven == plans[2].proven
+    assert [plan.passes for plan in plans] == [2, 1, 1]
+    assert plans[0].proven.epsilon == pytest.approx(1.0, rel=1e-6)
+    assert plans[0].proven.argument == "docs/proofs/continual.md#weighted-totals"
+    ids = {manifest.release_id(plans[0], night_facts(number)) for number in (1, 2, 4)}
+    assert len(ids) == 3
+    assert manifest.release_id(plans[2], night_facts(4).first) in ids
+    assert relevance.plans(parameters(), night_facts(3))[relevance.RELEVANCE].mechanism == "none"
+    assert perturb.plans(parameters(), night_facts(3))[perturb.RELEASE] == plans[1]
+
+
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("features", ["auto", "hybrid-8-1"])
+def test_no_record_pays_more_than_the_budget_on_whatever_night_it_comes(
+    neighbours: str, features: str
+) -> None:
+    """What a record of any night moves on all nights that it reaches, over their noise: no longer than mu, and no
+    record has much left.
+    """
+    params = parameters(40, features, neighbours=neighbours, delta=1e-5)
+    recipe = coefficients.resolve(params, night_facts(1))
+    asked = coefficients.nightly(recipe, params)
+    mu = gaussian.mu_at(1.0, 1e-5)
+    for night in (1, 2):
+        shifts = [1 / one.multiplier for one in asked.priced(night)]
+        assert np.linalg.norm(shifts) <= mu * (1 + 1e-12)
+        assert np.linalg.norm(shifts) == pytest.approx(mu, rel=1e-9)
+    plain = {query.purpose: query.sensitivity for query in asked.queries}
+    for one in asked.priced(2):
+        nights = 40  # without a place: as if all nights were one chapter
+        weights = weighing(nights)
+        scale = one.scale / (weights.widths[-1 if one.query.purpose != "averages" else 1] / 1024)
+        assert one.query.sensitivity == pytest.approx(plain[one.query.purpose] * weights.reach)
+        assert scale >= one.multiplier * one.query.sensitivity * (1 - 1e-12)
+
+
+def test_a_price_for_what_is_asked_first_is_refused() -> None:
+    params = Params.model_validate(
+        {"release": {"mechanism": "coefficients", "horizon": 4}, "relevance": {"share": 0.3}}
+    )
+    with pytest.raises(ParamsError, match="divides the budget of its first night by itself"):
+        coefficients.plan(params, night_facts(1))
