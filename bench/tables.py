@@ -39,7 +39,9 @@ WIDE = """## What generous bounds cost
 every number 1, 10 or 100 times as far from the lower one; as it is, and with `relevance.quantiles: true` (0.15
 of the budget for noisy counts on a grid that is dense toward both bounds). No public fact tells that bounds are too
 wide, so the owner says it. Where values fill a small part of the range that is neither near a bound nor near the
-middle, the grid sees them in one or two bins, and less is gained.
+middle, the grid sees them in one or two bins, and less is gained. Five of the six tables were among those on which
+the share was chosen. By the rule before the present one, and with 0.05 for the counts: 76.0 / 72.6 / 61.1 as it is,
+74.6 / 74.7 / 75.0 with quantiles.
 """
 TABLES = """## Tables beside other tools
 
