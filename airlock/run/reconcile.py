@@ -188,7 +188,10 @@ def agreed(project: Project, workspace: Path, ledger: Ledger) -> Iterator[Ledger
 
     Raises:
         LedgerError: the books do not agree.
+        KeysError: the receipts here are of another owner, whose ledgers are not here.
     """
+    if keys.exist(project):
+        receipts.pin(workspace, keys.signer(project).public_key, owner=True)
     require(project, workspace)
     yield ledger
     witness.note(project, ledger)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airlock.errors import BudgetRefused, InputError, LedgerError
+from airlock.errors import BudgetRefused, InputError, KeysError, LedgerError
 from airlock.evidence import receipts
 from airlock.evidence.revisions import load_graph
 from airlock.inside import manifest
@@ -298,6 +298,15 @@ def test_cap_is_not_raised_on_a_ledger_that_has_forgotten_what_was_seen(
     assert ask("recover", "--why", "x").exit_code == 0
     refused = ask("set", "clinic", "--epsilon", "10", "--delta", "1e-6", "--why", "x")
     assert isinstance(refused.exception, BudgetRefused), "results were seen, and the ledger knows it"
+
+
+def test_receipts_of_another_owner_are_said_to_be_that(owner: Project, tmp_path: Path) -> None:
+    """Their heads are in another ledger: to recover them here would be wrong."""
+    release(owner, 0.5)
+    shutil.rmtree(owner.keys)
+    Keyring.create(owner)
+    refused = ask("set", "clinic", "--epsilon", "2", "--delta", "1e-6", "--why", "x").exception
+    assert isinstance(refused, KeysError) and "names another owner's key" in str(refused)
 
 
 DECISIONS: dict[str, tuple[str, ...]] = {
