@@ -54,6 +54,7 @@ MODULES = {
 # Read by the interpreter or by a library when it is loaded: these need a start of their own.
 EARLY = ("PYTHON", "LD_", "MALLOC", "OPENBLAS", "MKL", "COVERAGE")
 THREADS = "OMP_NUM_THREADS"
+LONGEST_FOLDER = 60  # the name of a socket has at most 107 bytes
 # For a command that is to start as it does for a user, with all that it starts.
 NOT_FORKED = {"PYTHONNOUSERSITE": "1"}
 
@@ -133,7 +134,8 @@ def _receive(line: socket.socket, size: int) -> bytes:
 @cache
 def _server(command: str) -> str:
     """Where the process for one command listens; it ends with this one."""
-    folder = tempfile.TemporaryDirectory(prefix="airlock-preloaded-")
+    short = len(tempfile.gettempdir()) < LONGEST_FOLDER
+    folder = tempfile.TemporaryDirectory(prefix="airlock-preloaded-", dir=None if short else "/tmp")
     place = f"{folder.name}/socket"
     kept = {name: os.environ[name] for name in ("LANG", "HOME", "TMPDIR") if name in os.environ}
     process = subprocess.Popen(
