@@ -21,8 +21,8 @@ def go_on():
     open("thread", "w").write("ended")
 
 class Module:
-    def __del__(self):
-        open("taken-apart", "w").close()
+    def __del__(self, os=os):
+        os.close(os.open("taken-apart", os.O_CREAT | os.O_WRONLY))
 
 kept = Module()
 atexit.register(lambda: open("registered", "w").write("called"))
@@ -56,6 +56,7 @@ def test_threads_registered_calls_and_open_files_come_to_their_end_and_modules_a
 def test_an_error_is_no_good_end(tmp_path: Path) -> None:
     done = run(tmp_path, "raise ValueError('wrong')")
     assert done.returncode == 1 and "wrong" in done.stderr
+    assert (tmp_path / "taken-apart").exists(), "the control: otherwise all is taken apart"
     assert (tmp_path / "left-open").read_text() == "all of it"
 
 
