@@ -127,6 +127,11 @@ def prepare(
         InputError: an earlier night comes first.
         ReleaseError: what the night before left is gone.
     """
+    if params.ingest.night in registry.set_aside(project, facts.population):
+        raise InputError(
+            f"night {params.ingest.night} was set aside, and its records may have come on another one: go on with "
+            "`airlock nights run`"
+        )
     known = ledger.nights(facts.population, horizon["id"])
     done = {_night(one): one.release_id for one in known if one.committed and _night(one) < horizon["night"]}
     missing = [night for night in range(1, horizon["night"]) if night not in done]

@@ -158,6 +158,21 @@ def test_a_forgotten_night_cannot_be_read_again_and_an_old_backup_does_not_bring
         night(clinic, rows(40, 30), "second")
 
 
+def test_records_of_a_night_that_was_set_aside_come_once_more_and_no_other_way(clinic: Clinic) -> None:
+    clinic.add(clinic.file(rows(0, 40), "first.parquet"), growth=Growth())
+    second = night(clinic, rows(40, 30), "second")
+    nights.set_aside(clinic.home, clinic.root, "clinic", 2)
+    with pytest.raises(InputError, match="was set aside"):
+        registry.check(clinic.home, Keyring.load(clinic.home), second)
+    with pytest.raises(InputError, match="mend the file first"):
+        night(clinic, rows(40, 30), "second")
+    assert night(clinic, rows(40, 31), "mended").night == 3
+    with pytest.raises(InputError, match="31 of these records would be on more than one night"):
+        night(clinic, rows(40, 32), "again")
+    with pytest.raises(InputError, match="cannot be set aside"):
+        nights.set_aside(clinic.home, clinic.root, "clinic", 1)
+
+
 def test_what_cannot_be_forgotten_is_refused(clinic: Clinic) -> None:
     clinic.add(clinic.file(rows(0, 40), "first.parquet"))
     with pytest.raises(InputError, match="has no night 2"):

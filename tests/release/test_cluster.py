@@ -190,6 +190,19 @@ def test_any_number_of_workers_gives_the_same_bits(
     assert release(sealed, cluster.address).digest == here.digest
 
 
+def test_a_first_night_gives_the_same_bits(sealed: Workspace, cluster: DaskCluster) -> None:
+    """Geometry, coefficients and averages of one night of many; later ones ask the same of fewer."""
+    cluster.grow(1)
+    wait_for(lambda: joined(cluster) >= 1, "a worker joins")
+    sealed.set("release.horizon", 4)
+    sealed.set("relevance.mode", "auto")
+    try:
+        assert release(sealed, cluster.address).digest == release(sealed, "local").digest
+    finally:
+        sealed.set("release.horizon", None)
+        sealed.set("relevance.mode", "off")
+
+
 def test_rounds_that_depend_on_a_head_give_the_same_bits(sealed: Workspace, cluster: DaskCluster) -> None:
     cluster.grow(2)
     wait_for(lambda: joined(cluster) >= 2, "two workers join")

@@ -142,6 +142,16 @@ def test_what_is_kept_is_noise_and_what_was_told(tmp_path: Path) -> None:
     assert known == {"gram/noise", "cross/noise", "averages/noise"}
 
 
+def test_what_an_older_night_left_does_not_pass_for_a_newer_one(tmp_path: Path) -> None:
+    """Its noise would be taken back twice, and the difference of two nights would tell a sum with too little of it."""
+    for number in (1, 2):
+        released(tmp_path, number)
+    memory = tmp_path / "memory"
+    file_of(memory, "night 2").write_bytes(file_of(memory, "night 1").read_bytes())
+    with pytest.raises(ReleaseError, match="restore it from a backup"):
+        released(tmp_path, 3)
+
+
 def test_rows_are_whitened_anew_where_a_chapter_begins_and_missing_nights_keep_the_weights(
     tmp_path: Path,
 ) -> None:
