@@ -70,11 +70,15 @@ def attack(asked: dict[str, Any]) -> None:
     images, labels = adlm.read_mnist("train")
     truth = images.reshape(len(images), -1)[:whole].astype(np.int64)
     same_pixels = reconstruct(tensors["inputs"][:whole], details["batch"]) == truth
+    # The trainer cuts inputs at +-clip, and a pixel that is cut in all of its batch is lost.
+    limit = int(details["clip"] * details["grid"])
+    cut = reconstruct(np.clip(tensors["inputs"][:whole], -limit, limit), details["batch"])
     told = tensors["coefficients"][:whole, 1].argmin(axis=1) == labels[:whole]
     found = {name: asked[name] for name in ("dataset", "mechanism", "epsilon", "options")} | {
         "records": whole,
         "records_exact": int(same_pixels.all(axis=1).sum()),
         "pixels_exact": float(same_pixels.mean()),
+        "ink_exact_after_the_cut": float((cut == truth)[truth > 0].mean()),
         "labels_exact": int(told.sum()),
     }
     RECONSTRUCTED.write_text(json.dumps({"reconstructed": found}, indent=1, sort_keys=True) + "\n")
