@@ -12,7 +12,7 @@ often the head is right, less how sure it is of that (airlock/models/sureness.py
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
