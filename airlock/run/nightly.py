@@ -120,14 +120,14 @@ def watch(workspace: Path, folder: Path) -> Path:
             raise InputError(
                 f"'{name}' was not added yet: airlock add FILE --name {name} --append, with the first batch"
             )
-        entries.populations[name]["parts"] = str(folder)
+        entries.populations[name]["nightly_folder"] = str(folder)
     return folder
 
 
 def watched(workspace: Path) -> Path | None:
     """The folder of parts that the owner has named."""
     name = load_params(workspace / "params.yaml").dataset
-    found = load_registry(project(workspace)).populations.get(name, {}).get("parts")
+    found = load_registry(project(workspace)).populations.get(name, {}).get("nightly_folder")
     return Path(found) if found else None
 
 
