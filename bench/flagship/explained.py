@@ -37,6 +37,7 @@ def measure(folder: Path, dataset: str) -> list[dict[str, object]]:
     from scipy.stats import spearmanr
 
     from airlock.models.explained import read
+    from airlock.models.features.choice import MECHANISMS
     from bench.flagship.pipeline import Pipeline
 
     os.environ["AIRLOCK_HOME"] = str(folder / "home")
@@ -44,7 +45,9 @@ def measure(folder: Path, dataset: str) -> list[dict[str, object]]:
     pipeline.seal(pipeline.params())
 
     def overall(epsilon: float, key: int) -> object:
-        pipeline.run(pipeline.params(release={"mechanism": "auto", "epsilon": epsilon}), key)
+        # What `auto` is, by name.
+        name = MECHANISMS[pipeline.facts.kind]
+        pipeline.run(pipeline.params(release={"mechanism": name, "epsilon": epsilon}), key)
         return read(pipeline.workspace / "data/model/relevance.parquet").overall
 
     without = overall(NO_NOISE, 0)

@@ -54,15 +54,14 @@ class Trial:
         return found
 
     def geometry(self, share: float | None) -> tuple[Array, Array]:
-        """Rows of both parts, centred and whitened: by noisy sums, or (None) by the true ones."""
+        """Rows of both parts, centred and whitened: by noisy sums, or (None) by the true ones, damped alike."""
         n = len(self.rows)
         total = self.rows.sum(axis=0)
         mean = (total if share is None else self.noisy(total, MEAN)) / n
         first = [_normal(part - mean) for part in (self.rows, self.other)]
         gram, size = first[0].T @ first[0], len(mean)
-        noise = 0.0 if share is None else 1 / (self.mu * share**0.5)
         values, vectors = np.linalg.eigh(gram if share is None else self.noisy(gram, share, symmetric=True))
-        radius = max(np.sqrt(2 * size) * noise, 1e-6 * n)
+        radius = np.sqrt(2 * size) / (self.mu * WHITENING**0.5)
         matrix = vectors / np.sqrt(np.maximum(values, 0.0) + RIDGE * radius)
         return _normal(first[0] @ matrix), _normal(first[1] @ matrix)
 
