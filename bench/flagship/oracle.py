@@ -206,8 +206,9 @@ def rows_of(task: Task) -> tuple[Array, NDArray[Any]]:
 
 
 def table(found: list[dict[str, Any]]) -> list[str]:
-    """Means over keys, and the standard error of the difference from `adaptive`."""
-    settings = list(dict.fromkeys((one["dataset"], one["epsilon"]) for one in found))
+    """Means over keys, and the standard error of the difference from `adaptive`; of what was drawn more than once."""
+    drawn = [(one["dataset"], one["epsilon"]) for one in found]
+    settings = [setting for setting in dict.fromkeys(drawn) if drawn.count(setting) > 1]
     lines = [f"| way | {' | '.join(f'{name} {epsilon}' for name, epsilon in settings)} |"]
     lines.append("|" + "---|" * (len(settings) + 1))
     for way in WAYS:
@@ -215,7 +216,7 @@ def table(found: list[dict[str, Any]]) -> list[str]:
         for setting in settings:
             own = [one for one in found if (one["dataset"], one["epsilon"]) == setting]
             apart = [100 * (one[way] - one["adaptive"]) for one in own]
-            error = statistics.stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else 0.0
+            error = statistics.stdev(apart) / len(apart) ** 0.5
             figures.append(f"{100 * statistics.fmean(one[way] for one in own):.1f} (± {error:.1f})")
         lines.append(f"| {way} | {' | '.join(figures)} |")
     return lines
