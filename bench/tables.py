@@ -87,6 +87,7 @@ def page() -> str:
             rows = json.loads(file.read_text())
             parts += [title, "", table(rows), ""]
             parts += [beside(rows), ""] if name == "comparison" else []
+            parts += [worked(rows), ""] if name == "scaling" else []
             parts += [PICTURES, "", pictures(rows), ""] if name == "accuracy" else []
             parts += (
                 ["![Seconds and memory against the number of records](scaling.svg)", ""]
@@ -113,6 +114,17 @@ def page() -> str:
     if wide.exists():
         parts += [WIDE, "", wide_bounds([json.loads(line) for line in wide.read_text().splitlines()]), ""]
     return "\n".join(parts)
+
+
+def worked(rows: list[dict[str, Any]]) -> str:
+    """What rows cost where seconds mean little: the processor's own time, all threads together."""
+    known = [row for row in rows if "cpu_seconds" in row]
+    return "\n".join(
+        f"`{row['mechanism']}` of {row['records']:,} records (the map that `auto` takes, {row['passes']} passes) took "
+        f"{row['cpu_seconds']:.0f} seconds of one core, which work of two cores halves; its seconds above are of a "
+        "machine that fifteen others shared. Rows of the map are kept between passes up to 1 GiB, which is the memory."
+        for row in known
+    )
 
 
 def numbers_beside(cells: list[dict[str, Any]]) -> str:
