@@ -5,9 +5,9 @@
     python -m bench.nights --flat 1000               # seconds and bytes of so many simulated nights
 
 The mechanism's own functions release (its prices, exact sums and keyed noise); feature rows are made once, and the
-wall, the ledger and DVC are left out. Records are cut into 64 equal parts: the first eight are the first batch, every
-other one is a night. Settings were named before anything was run: images as they are by default, tables through
-`hybrid-128-1`.
+wall, the ledger and DVC are left out. Records are cut into 64 equal parts: each is a night, or the first eight are the
+first batch and every other one is a night. Settings were named before anything was run: images as they are by default,
+tables through `hybrid-128-1`.
 """
 
 from __future__ import annotations
@@ -326,13 +326,13 @@ def page() -> str:
         cells = []
         for way in WAYS:
             last = [made if isinstance(made, float) else made[str(SHOWN[-1])] for made in _keys(found, way)]
-            cells.append(f"{np.mean(last):.2f} ± {np.std(last):.2f}")
+            cells.append(f"{np.mean(last):.2f} ± {np.std(last):.2f}" if last else "not run")
         lines.append(f"| {file.stem} ({found['records']:,} records) | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
 def _keys(found: dict[str, Any], way: str) -> list[Any]:
-    return [found[f"{way} {number}"] for number in range(KEYS)]
+    return [found[f"{way} {number}"] for number in range(KEYS) if f"{way} {number}" in found]
 
 
 def picture(target: Path) -> None:
@@ -347,12 +347,15 @@ def picture(target: Path) -> None:
     figure, axes = plt.subplots(1, len(files), figsize=(4 * len(files), 3.2), squeeze=False)
     for axis, file in zip(axes[0], files, strict=True):
         found = json.loads(file.read_text())
-        for way, colour in (("nights", "C0"), ("independent", "C1"), ("alone", "C2")):
-            means = [np.mean([made[str(night)] for made in _keys(found, way)]) for night in SHOWN]
-            axis.plot(SHOWN, means, marker="o", color=colour, label=WAYS[way])
+        for colour, way in enumerate(("nights", "eight", "root", "independent", "alone")):
+            made = _keys(found, way)
+            shown = [night for night in SHOWN if made and str(night) in made[0]]
+            means = [np.mean([one[str(night)] for one in made]) for night in shown]
+            axis.plot(shown, means, marker="o", markersize=3, color=f"C{colour}", label=WAYS[way])
         for way, style in (("one", "--"), ("split", ":")):
-            axis.axhline(np.mean(_keys(found, way)), linestyle=style, color="black", label=WAYS[way])
-        axis.set(title=file.stem, xlabel="night", ylabel="accuracy, %", xscale="log")
+            if made := _keys(found, way):
+                axis.axhline(np.mean(made), linestyle=style, color="black", label=WAYS[way])
+        axis.set(title=file.stem, xlabel="parts so far", ylabel="accuracy, %", xscale="log")
     axes[0][0].legend(fontsize=7)
     figure.tight_layout()
     figure.savefig(target, format="svg", metadata={"Date": None, "Creator": None})
