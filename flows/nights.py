@@ -51,13 +51,15 @@ def make_nights(workspace: Path, night: Night) -> None:
         StageFailed: with the stage and the class of the error.
     """
     refused = add_new_parts(workspace)
-    for number in nightly.due(workspace):
-        try:
+    number = 0
+    try:
+        for number in nightly.due(workspace):
             night(number)
-        except StageFailed:
-            nightly.set_aside_if_broken(workspace, number)
-            raise
-        show_nights(workspace)
+    except StageFailed:
+        nightly.set_aside_if_broken(workspace, number)
+        raise
+    finally:
+        show_nights(workspace)  # once a run: the page of its last night
     if refused:
         raise StageFailed(
             f"stage 'add' failed: {refused}; its output is in the owner's log, log/flow.out in AIRLOCK_HOME"
