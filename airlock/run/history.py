@@ -24,9 +24,14 @@ RELEASE, METRICS = "data/released/release", "data/metrics/evaluate.json"
 AVERAGES = "averages"
 
 
-def tonight(project: Project, workspace: Path, params: Params, ledger: Ledger) -> dict[str, Any] | None:
-    """All nights of the horizon that the workspace's release belongs to, tonight's with its accuracy; None where it is
-    of no horizon, or of one without averages.
+def tonight(
+    project: Project, workspace: Path, params: Params, ledger: Ledger, *, judged: bool = False
+) -> dict[str, Any] | None:
+    """All nights of the horizon that the workspace's release belongs to; None where it is of no horizon, or of one
+    without averages.
+
+    Args:
+        judged: tonight's model was just evaluated: its accuracy is taken note of.
     """
     try:
         made = manifest.load(workspace / RELEASE)
@@ -39,7 +44,8 @@ def tonight(project: Project, workspace: Path, params: Params, ledger: Ledger) -
     for one in ledger.nights(params.dataset, told["id"]):
         if one.committed and one.release_id not in known["nights"]:
             known["nights"][one.release_id] = _row(project, one.release_id)
-    known["nights"][made.release_id] |= _accuracy(workspace)
+    if judged:
+        known["nights"][made.release_id] |= _accuracy(workspace)
     write_private(_file(project, told["id"]), json.dumps(known).encode())
     rows = sorted(known["nights"].values(), key=lambda row: int(row["night"]))
     rows = [row for row in rows if row["night"] <= told["night"]]

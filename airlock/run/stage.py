@@ -342,7 +342,9 @@ def _public_facts(asked: Request) -> Mapping[str, Any]:
     from airlock.run import budget, history
 
     ledger = budget.ledger_of(asked.project, asked.workspace, asked.params.dataset)
-    return facts | {"nights": history.tonight(asked.project, asked.workspace, asked.params, ledger)}
+    return facts | {
+        "nights": history.tonight(asked.project, asked.workspace, asked.params, ledger, judged=True)
+    }
 
 
 def confined(
