@@ -176,7 +176,7 @@ def draw(rows: Sequence[ComparisonRow], target: Path) -> None:
     axes.set_xticks(list(places), [_tick(cell, row) for cell, row in zip(CELLS, theirs, strict=True)])
     axes.tick_params(axis="x", labelrotation=90, labelsize=8)
     axes.set(ylabel="accuracy, %", title="What five papers claim, and what can be proven")
-    axes.legend(fontsize=8, frameon=False, loc="lower left")
+    axes.legend(fontsize=8, frameon=False, loc="lower right")
     keep(figure, target)
 
 
