@@ -44,6 +44,8 @@ def tonight(
     for one in ledger.nights(params.dataset, told["id"]):
         if one.committed and one.release_id not in known["nights"]:
             known["nights"][one.release_id] = _row(project, one.release_id)
+    if made.release_id not in known["nights"]:
+        return None
     if judged:
         known["nights"][made.release_id] |= _accuracy(workspace)
     write_private(_file(project, told["id"]), json.dumps(known).encode())
