@@ -30,15 +30,22 @@ class Ward:
     def __init__(self, workspace: Workspace, horizon: int) -> None:
         self.workspace, self.folder = workspace, workspace.home / "nightly"
         self.folder.mkdir()
-        (workspace.root / "data/schemas/clinic.yaml").write_text(SCHEMA)
+        # Not `clinic`, which other tests add to the same workspace, and at once.
+        schema = SCHEMA.replace("name: clinic", "name: ward")
+        (workspace.root / "data/schemas/ward.yaml").write_text(schema)
         first, judged = workspace.home / "first.csv", workspace.home / "judged.csv"
         pyarrow.csv.write_csv(self.batch(0, 160), first)
         pyarrow.csv.write_csv(made_up(64, seed=99), judged)
-        name = ("--name", "clinic")
+        name = ("--name", "ward")
         workspace.run("airlock", "add", str(first), *name, "--append", "--epsilon", "1.1", "--delta", "1e-6")
         workspace.run("airlock", "add", str(judged), *name, "--holdout", "--public")
-        changes = {"dataset": "clinic", "release.delta": 1e-6, "evaluate.holdout": "public"}
-        for key, value in {**changes, "release.horizon": horizon}.items():
+        changes = {
+            "dataset": "ward",
+            "release.epsilon": 1.0,
+            "release.delta": 1e-6,
+            "release.horizon": horizon,
+        }
+        for key, value in {**changes, "evaluate.holdout": "public"}.items():
             workspace.set(key, value)
         workspace.run("airlock", "nights", "watch", str(self.folder))
 
@@ -148,7 +155,7 @@ def test_thirty_nights_by_the_clock_with_kills_of_worker_and_server(tmp_path: Pa
         states = runs_of(station, deployment["id"])
         assert states.count("FAILED") >= 1
         assert states.count("COMPLETED") >= 10
-        spent = json.loads(workspace.run("airlock", "budget", "show", "clinic", "--json").stdout)
+        spent = json.loads(workspace.run("airlock", "budget", "show", "ward", "--json").stdout)
         assert spent["epsilon"] <= 1.0001
         assert [spent["horizons"][0][1], spent["horizons"][0][2]] == [30, 32]
         workspace.run("airlock", "budget", "verify")
