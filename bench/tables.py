@@ -121,8 +121,8 @@ def worked(rows: list[dict[str, Any]]) -> str:
     known = [row for row in rows if "cpu_seconds" in row]
     return "\n".join(
         f"`{row['mechanism']}` of {row['records']:,} records (the map that `auto` takes, {row['passes']} passes) took "
-        f"{row['cpu_seconds']:.0f} seconds of one core, which work of two cores halves; its seconds above are of a "
-        "machine that fifteen others shared. Rows of the map are kept between passes up to 1 GiB, which is the memory."
+        f"{row['cpu_seconds']:.0f} seconds of one core; its seconds above are of a loaded "
+        "machine. Rows of the map are kept between passes up to 1 GiB, which is the memory."
         for row in known
     )
 
