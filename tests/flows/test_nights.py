@@ -70,11 +70,11 @@ class Ward:
         """Nights that are released or set aside, from the ledger and the registry as they lie there."""
         time.sleep(1)  # whoever waits for it asks without end, and a ledger takes its time to add up
         (folder,) = (self.workspace.home / "airlock").glob("*/registry.json")
-        nights = json.loads(folder.read_text())["populations"]["clinic"]["nights"]
+        nights = json.loads(folder.read_text())["populations"]["ward"]["nights"]
         aside = {int(night) for night, found in nights.items() if found.get("aside")}
         ledger = Ledger.open(f"sqlite:///{folder.with_name('ledger.db')}", create=False)
-        horizons = [one for one, *_ in ledger.spent("clinic").horizons]
-        made = [one for horizon in horizons for one in ledger.nights("clinic", horizon) if one.committed]
+        horizons = [one for one, *_ in ledger.spent("ward").horizons]
+        made = [one for horizon in horizons for one in ledger.nights("ward", horizon) if one.committed]
         return aside | {int((one.horizon or {})["night"]) for one in made}
 
     def status(self) -> list[str]:
