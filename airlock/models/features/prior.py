@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -100,13 +102,18 @@ class Prior:
         )
 
     def _rows(self, images: NDArray[np.uint8]) -> Rows:
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
         batches = [images[start : start + BATCH] for start in range(0, len(images), BATCH)]
-        found = np.concatenate(
-            [roots(one, self.banks, self.cells, mirrored=self.mirrored) for one in batches]
-        )
+        # A batch a core: products of a batch are too small to be shared by cores, which take twice as long then.
+        with threadpool_limits(1), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            found = np.concatenate(list(pool.map(self._roots, batches)))
         # Integers up to 127 times columns whose absolute sum is below 2^24 / 127: exact.
         turned = (standard(found, self.middle, self.spread) @ self.turn).astype(np.float64)
         return normalise(np.trunc(turned * self.scale))
+
+    def _roots(self, images: NDArray[np.uint8]) -> Pixels:
+        return roots(images, self.banks, self.cells, mirrored=self.mirrored)
 
 
 def standard(found: Pixels, middle: Pixels, spread: Pixels) -> Pixels:
@@ -167,7 +174,7 @@ def responses(pixels: Pixels, bank: Bank, cells: int) -> tuple[Pixels, Pixels]:
     patches, down, across = patches_of(pixels, bank.stride)
     contrast = contrast_of(patches, 4.0 if bank.halved else 1.0) * np.float32(bank.gain)
     # Products are below 2^24, the rest one rounding a step; whole numbers again before they are summed.
-    steps = patches @ bank.atoms
+    steps = (patches.reshape(-1, patches.shape[2]) @ bank.atoms).reshape(*patches.shape[:2], -1)
     steps *= contrast[..., None]
     np.trunc(steps, out=steps)
     where, sizes = _cells(down, across, cells)
