@@ -133,7 +133,11 @@ def test_the_local_schedule_leaves_nothing_behind(finished: Workspace, sign: sig
         command, cwd=finished.root, env=finished.environment, stdout=subprocess.PIPE, text=True
     )
     assert started.stdout is not None
-    told = "".join(iter(started.stdout.readline, "Ctrl-C stops everything.\n"))
+    told = ""
+    while "Ctrl-C stops everything.\n" not in told:
+        line = started.stdout.readline()
+        assert line, f"it ended before it was ready: {told}"
+        told += line
     assert "Prefect is at      http://127.0.0.1:" in told
     assert len(processes_in(finished.root)) >= 4, "itself, the server and two workers"
     assert "pipeline/nightly: cron '0 2 * * *', UTC" in told
