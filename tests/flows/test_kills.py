@@ -142,7 +142,7 @@ def test_the_local_schedule_leaves_nothing_behind(finished: Workspace, sign: sig
     assert len(processes_in(finished.root)) >= 4, "itself, the server and two workers"
     assert "pipeline/nightly: cron '0 2 * * *', UTC" in told
     address = next(word for word in told.split() if word.startswith("PREFECT_HOME="))
-    for name in ("prefect server start", "--pool open"):
+    for name in ("prefect server start", "flows/worker.py open"):
         (pid,) = _named(finished.root, name)
         os.kill(pid, signal.SIGKILL)
         wait_for(
