@@ -3,7 +3,8 @@ next command of any kind, and listed by `airlock doctor`.
 
 A run that is killed outright cannot clean up: its private TMPDIR and staging, a half copy in the archive, a
 half-written file beside the one it was to replace. DVC cannot either: interrupted while it writes down which files it
-uses (`.dvc/tmp/rwlock`), it leaves a torn list, and then every `dvc repro` fails until that is gone.
+uses (`.dvc/tmp/rwlock`), it leaves a torn list, and then every `dvc repro` fails until that is gone; killed while it
+writes dvc.lock, it leaves that empty or cut. Without the torn file stages run again, and releases are replayed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,7 @@ REPLACED_IN = (
 )
 # DVC's list of files in use, below a workspace, and what it locks while it reads and writes that list.
 DVC_FOLDER, DVC_LIST, DVC_GUARD = ".dvc/tmp", "rwlock", "rwlock.lock"
+DVC_LOCK = "dvc.lock"
 LONGEST_LIST = 16 << 20
 
 
@@ -53,7 +55,7 @@ class Leftover:
 
     Attributes:
         path: where.
-        kind: "run", "half copy", "half-written file" or "torn list of DVC".
+        kind: "run", "half copy", "half-written file", "torn list of DVC" or "torn dvc.lock".
         why_kept: why it is not to be swept; empty if it is.
     """
 
@@ -76,7 +78,7 @@ def sweep(home: Path | None = None, workspace: Path | None = None) -> list[Path]
 
 
 def sweep_workspace(workspace: Path) -> list[Path]:
-    """Remove DVC's list of files in use if it is torn and no DVC is at work here."""
+    """Remove DVC's list of files in use, and dvc.lock, if they are torn and no DVC is at work here."""
     if not any(not one.why_kept for one in _torn_lists(workspace)):
         return []
     folder = workspace / DVC_FOLDER
@@ -126,19 +128,27 @@ def _half_written(folder: Path) -> Iterator[Leftover]:
 
 
 def _torn_lists(workspace: Path) -> Iterator[Leftover]:
-    path = workspace / DVC_FOLDER / DVC_LIST
-    if any(part.is_symlink() for part in (workspace / ".dvc", path.parent)):
+    folder = workspace / DVC_FOLDER
+    if any(part.is_symlink() for part in (workspace / ".dvc", folder)) or not folder.is_dir():
         return
+    yield from _torn(workspace, folder / DVC_LIST, "torn list of DVC", _is_list)
+    yield from _torn(workspace, workspace / DVC_LOCK, "torn dvc.lock", _is_lock)
+
+
+def _torn(workspace: Path, path: Path, kind: str, whole: Callable[[bytes], bool]) -> Iterator[Leftover]:
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             facts = os.fstat(descriptor)
-            if not stat.S_ISREG(facts.st_mode) or _is_list(file.read(LONGEST_LIST)):
+            if not stat.S_ISREG(facts.st_mode) or whole(file.read(LONGEST_LIST)):
                 return
         kept = "belongs to another user" if facts.st_uid != os.geteuid() else ""
-        yield Leftover(
-            path, "torn list of DVC", kept or ("DVC is running here" if _dvc_in(workspace) else "")
-        )
+        yield Leftover(path, kind, kept or ("DVC is running here" if _dvc_in(workspace) else ""))
+
+
+def _is_lock(content: bytes) -> bool:
+    """Whether it was written to its end, which DVC does with a line."""
+    return content.endswith(b"\n")
 
 
 def _is_list(content: bytes) -> bool:

@@ -122,6 +122,17 @@ def test_torn_list_of_dvc_is_swept(home: Path, workspace: Path, content: bytes) 
     assert leftovers.sweep(home, workspace) == [torn] and not torn.exists()
 
 
+@pytest.mark.parametrize("content", [b"", bytes(40), b"schema: '2.0'\nstages:\n  ingest:\n    cm"])
+def test_torn_lock_of_dvc_is_swept_and_a_whole_one_stays(home: Path, workspace: Path, content: bytes) -> None:
+    (workspace / ".dvc/tmp/rwlock").unlink()
+    lock = workspace / "dvc.lock"
+    lock.write_text("schema: '2.0'\nstages: {}\n")
+    assert leftovers.find(home, workspace) == [] and leftovers.sweep(home, workspace) == []
+    lock.write_bytes(content)
+    assert [one.kind for one in leftovers.find(home, workspace)] == ["torn dvc.lock"]
+    assert leftovers.sweep(home, workspace) == [lock] and not lock.exists()
+
+
 def test_list_that_dvc_can_read_stays(home: Path, workspace: Path) -> None:
     whole = workspace / ".dvc/tmp/rwlock"
     whole.write_text('{"write": {}, "read": {}}')
@@ -168,3 +179,8 @@ def test_dvc_goes_on_after_the_next_command_of_airlock(tmp_path: Path) -> None:
     listed = run("airlock", "doctor").stdout.replace("\n", "")
     assert "rwlock (torn list of DVC): swept" in listed
     assert run("dvc", "repro").returncode == 0
+    (work / "dvc.lock").write_bytes(b"")
+    stopped = run("dvc", "repro")
+    assert stopped.returncode != 0 and "dvc.lock" in stopped.stderr, "the control: DVC does not mend it"
+    assert "dvc.lock (torn dvc.lock): swept" in run("airlock", "doctor").stdout.replace("\n", "")
+    assert run("dvc", "repro").returncode == 0 and (work / "dvc.lock").stat().st_size
