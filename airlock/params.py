@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -197,7 +198,7 @@ def parse_params(text: str, source: str = "params.yaml") -> Params:
         ParamsError: see `load_params`.
     """
     try:
-        document = _document(text)
+        document = deepcopy(_document(text))  # nested options are the caller's own
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" near line {mark.line + 1}" if mark else ""
