@@ -21,9 +21,8 @@ from airlock.inside import manifest
 from airlock.owner.home import project
 from airlock.params import load_params
 from airlock.run import budget
+from flows.pages import REPORT, REPORT_URL
 
-REPORT = "data/report/report.html"
-REPORT_URL = "AIRLOCK_REPORT_URL"
 PLAIN_TEXT = re.compile(r"[A-Za-z0-9 _.:+-]{1,80}")
 ALL_LAYERS = 5
 

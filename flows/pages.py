@@ -13,9 +13,10 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
-from flows.artifacts import REPORT
 from flows.server import HOST
 
+REPORT = "data/report/report.html"
+REPORT_URL = "AIRLOCK_REPORT_URL"
 HEADERS = {
     "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

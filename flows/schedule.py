@@ -19,10 +19,10 @@ import yaml
 from airlock.errors import AirlockError, StageFailed
 from airlock.owner.home import project
 from flows import overrides, pages, server
-from flows.artifacts import REPORT_URL
 from flows.limits import POOLS
+from flows.pages import REPORT_URL
+from flows.server import foreign_settings
 from flows.setup import SWEEP
-from flows.worker import foreign_settings
 
 BACK_OFF_SECONDS, LONGEST_SECONDS = 1.0, 60.0
 

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -72,6 +73,20 @@ def settings(home: Path, port: int, workspace: Path, base: Mapping[str, str] = o
         "DO_NOT_TRACK": "1",
         "AIRLOCK_WORKSPACE": str(workspace),
     }
+
+
+def foreign_settings(workspace: Path) -> str:
+    """Files in which Prefect looks for settings wherever it is started, some of which name code to load."""
+    for name in (".env", "prefect.toml"):
+        if os.path.lexists(workspace / name):
+            return name
+    try:
+        sections = tomllib.loads((workspace / "pyproject.toml").read_text()).get("tool", {})
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError):
+        return "pyproject.toml, which cannot be read,"
+    return "[tool.prefect] of pyproject.toml" if "prefect" in sections else ""
 
 
 def write_profile(environment: Mapping[str, str]) -> None:

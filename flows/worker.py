@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from prefect.workers import process
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker, ProcessWorkerResult
 
 from flows.limits import OPEN, SENSITIVE
+from flows.server import foreign_settings
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
@@ -60,20 +60,6 @@ def own_configuration(pool: str, flow: str, run: str) -> ProcessJobConfiguration
     made = ProcessJobConfiguration(command=ENGINE, env={**os.environ, **own}, working_dir=workspace)
     made._command_configured = True
     return made
-
-
-def foreign_settings(workspace: Path) -> str:
-    """Files in which Prefect looks for settings wherever it is started, some of which name code to load."""
-    for name in (".env", "prefect.toml"):
-        if os.path.lexists(workspace / name):
-            return name
-    try:
-        sections = tomllib.loads((workspace / "pyproject.toml").read_text()).get("tool", {})
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError):
-        return "pyproject.toml, which cannot be read,"
-    return "[tool.prefect] of pyproject.toml" if "prefect" in sections else ""
 
 
 async def _no_hooks(*_: Any, **__: Any) -> Any:

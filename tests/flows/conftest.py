@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,15 @@ def plant(_finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Wor
     """The workspace that the server's runs work in: the default pipeline has run there."""
     folder = tmp_path_factory.mktemp("plant")
     return copy_of(_finished, folder)
+
+
+@contextmanager
+def left_as_it_was(plant: Workspace) -> Iterator[None]:
+    """For tests that run another population in the workspace that all tests of this folder share."""
+    before = {name: (plant.root / name).read_bytes() for name in ("params.yaml", "dvc.lock")}
+    yield
+    for name, data in before.items():
+        (plant.root / name).write_bytes(data)
 
 
 _running: list[Station] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import subprocess
 import sys
 import urllib.error
@@ -21,7 +22,7 @@ from flows.limits import JOB_TEMPLATE
 from tests.conftest import Workspace
 from tests.support import second_account
 from tests.support.browser import MISSING, Browser
-from tests.support.prefect_server import FAST, FINAL, Station, wait_for
+from tests.support.prefect_server import DATABASE, FAST, Station, wait_for
 
 pytestmark = pytest.mark.xdist_group("prefect")
 
@@ -75,19 +76,23 @@ def plain_worker(settings: dict[str, str], folder: Path, log: Path) -> server.Pr
 
 
 class Unlocked:
-    """The control: a server without password, open to every page, and a pool as Prefect makes it."""
+    """The control: a server without password, open to every page, and a pool as Prefect makes it.
 
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+    It begins with a database whose tables were made before: to make them takes longer than to start.
+    """
+
+    def __init__(self, folder: Path, environment: dict[str, str], database: Path) -> None:
         settings = server.settings(folder / "prefect", server.free_port(), folder, environment) | FAST
         for name in list(settings):
             if "AUTH_STRING" in name or "CORS" in name:
                 del settings[name]
         self.api = settings["PREFECT_API_URL"]
         self.settings = settings
+        shutil.copy(database, folder / "prefect" / DATABASE)
         log = folder / "log"
         self.processes = [server.start(settings, cwd=folder, log=log)]
         self.processes.append(plain_worker(settings, folder, log))
-        wait_for(self._has_pool, "the worker makes its pool")
+        wait_for(self._has_pool, "the worker makes its pool", pause=0.5)
 
     def _has_pool(self) -> bool:
         request = urllib.request.Request(f"{self.api}/work_pools/filter", b"{}", method="POST")
@@ -100,8 +105,10 @@ class Unlocked:
 
 
 @pytest.fixture(scope="module")
-def unlocked(plant: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Unlocked]:
-    made = Unlocked(tmp_path_factory.mktemp("unlocked"), plant.environment)
+def unlocked(
+    station: Station, plant: Workspace, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Unlocked]:
+    made = Unlocked(tmp_path_factory.mktemp("unlocked"), plant.environment, station.empty)
     yield made
     made.stop()
 
@@ -355,8 +362,7 @@ def test_whoever_has_the_password_cannot_bring_code(
     run = bring_code(station.environment["PREFECT_API_URL"], flow, ours, password(station))
     bring_code(unlocked.api, flow, theirs)
     wait_for(theirs.exists, "the control: Prefect's own worker runs the step")
-    wait_for(lambda: station.state(run)["type"] in FINAL, "the run ends")
-    state = station.state(run)
+    state = station.end(run)
     assert not ours.exists(), state
     if flow == "pipeline":
         assert state["type"] == "FAILED" and "nosuch" in state["message"], "the flow of this clone was run"
@@ -376,27 +382,37 @@ def test_what_a_run_is_started_with_is_decided_here(monkeypatch: pytest.MonkeyPa
             own_configuration(pool, flow, "1")
 
 
-@pytest.mark.parametrize("name", [".env", "prefect.toml", "pyproject.toml"])
+SETTINGS = {
+    ".env": "PREFECT_LOGGING_LEVEL=CRITICAL\n",
+    "prefect.toml": "[logging]\nlevel = 'CRITICAL'\n",
+    "pyproject.toml": "[tool.prefect.logging]\nlevel = 'CRITICAL'\n",
+}
+OBEYED = """
+import os, sys
+from prefect.settings import Settings
+for folder in sys.argv[1:]:
+    os.chdir(folder)
+    print(Settings().logging.level)
+"""
+
+
 def test_settings_of_prefect_do_not_come_with_the_workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prefect looks for them wherever it is started, and a logging setting names classes to load."""
-    from flows.worker import foreign_settings, own_configuration
+    from flows.server import foreign_settings
+    from flows.worker import own_configuration
 
-    monkeypatch.setenv("AIRLOCK_WORKSPACE", str(tmp_path))
-    (tmp_path / "pyproject.toml").write_text("[tool.ruff]\n")
-    assert foreign_settings(tmp_path) == "", "the control"
-    text = {
-        ".env": "PREFECT_LOGGING_LEVEL=CRITICAL\n",
-        "prefect.toml": "[logging]\nlevel = 'CRITICAL'\n",
-        "pyproject.toml": "[tool.prefect.logging]\nlevel = 'CRITICAL'\n",
-    }[name]
-    (tmp_path / name).write_text(text)
+    folders = {name: tmp_path / name.replace(".", "") for name in SETTINGS}
+    for name, folder in folders.items():
+        folder.mkdir()
+        monkeypatch.setenv("AIRLOCK_WORKSPACE", str(folder))
+        (folder / "pyproject.toml").write_text("[tool.ruff]\n")
+        assert foreign_settings(folder) == "", "the control"
+        (folder / name).write_text(SETTINGS[name])
+        with pytest.raises(ValueError, match="remove it"):
+            own_configuration("sensitive", "pipeline", "1")
     kept = {one: value for one, value in os.environ.items() if not one.startswith("PREFECT_")}
-    ask = "from prefect.settings import get_current_settings; print(get_current_settings().logging.level)"
-    told = subprocess.run(
-        [sys.executable, "-P", "-c", ask], cwd=tmp_path, env=kept, capture_output=True, text=True, check=True
-    )
-    assert told.stdout.strip() == "CRITICAL", "the control: Prefect obeys it"
-    with pytest.raises(ValueError, match="remove it"):
-        own_configuration("sensitive", "pipeline", "1")
+    command = [sys.executable, "-P", "-c", OBEYED, tmp_path, *folders.values()]
+    told = subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["INFO", "CRITICAL", "CRITICAL", "CRITICAL"], "the control: it obeys them"

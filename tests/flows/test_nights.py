@@ -18,12 +18,12 @@ import pytest
 
 from airlock.ledger import Ledger
 from tests.conftest import Workspace, make_workspace
+from tests.flows.conftest import left_as_it_was
 from tests.support.clinic import SCHEMA
 from tests.support.clinic import records as made_up
 from tests.support.prefect_server import Station, processes_of, wait_for
 
 pytestmark = pytest.mark.xdist_group("prefect")
-STORED = ("params.yaml", "dvc.lock")
 
 
 class Ward:
@@ -84,11 +84,9 @@ class Ward:
 
 @pytest.fixture
 def ward(plant: Workspace) -> Iterator[Ward]:
-    """In the workspace that all tests of this folder share, which is left as it was."""
-    before = {name: (plant.root / name).read_bytes() for name in STORED}
-    yield Ward(plant, 8)
-    for name, data in before.items():
-        (plant.root / name).write_bytes(data)
+    """In the workspace that all tests of this folder share."""
+    with left_as_it_was(plant):
+        yield Ward(plant, 8)
 
 
 def end_of(station: Station, run: str) -> dict[str, Any]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import base64
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from flows import server
 
 PATIENCE, RETRIES = 240, 20
+DATABASE = "prefect.db"  # in PREFECT_HOME
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 # Faster than in production, so that tests do not wait for polls; nothing else differs from `make schedule`.
 FAST = {
@@ -28,13 +31,21 @@ FAST = {
 }
 
 
-def wait_for(condition: Callable[[], Any], what: str) -> Any:
-    """The first true answer; fails loudly when none comes."""
+def wait_for(condition: Callable[[], Any], what: str, *, pause: float = 0.05) -> Any:
+    """The first true answer; fails loudly when none comes. A server that is asked all the time does nothing else: who
+    asks one and can wait pauses for longer.
+    """
     deadline = time.monotonic() + PATIENCE
     while not (answer := condition()):
         assert time.monotonic() < deadline, f"waited {PATIENCE} s in vain: {what}"
-        time.sleep(0.05)
+        time.sleep(pause)
     return answer
+
+
+def copy_database(old: Path, new: Path) -> None:
+    """As it is now, although a server has it open."""
+    with closing(sqlite3.connect(old)) as source, closing(sqlite3.connect(new)) as target:
+        source.backup(target)
 
 
 class Station:
@@ -46,6 +57,8 @@ class Station:
         self.environment = server.settings(self.home, server.free_port(), root, environment) | FAST
         self.workers: list[server.Process] = []
         self.start()
+        self.empty = folder / "empty.db"
+        copy_database(self.home / DATABASE, self.empty)
         setup = subprocess.run(
             [sys.executable, "-m", "flows.setup"],
             cwd=root,
@@ -102,7 +115,9 @@ class Station:
     def end(self, run: str) -> dict[str, Any]:
         """The final state of a run."""
         wait_for(
-            lambda: self.state(run)["type"] in FINAL, f"flow run {run} ends; worker says:\n{self.words()}"
+            lambda: self.state(run)["type"] in FINAL,
+            f"flow run {run} ends; worker says:\n{self.words()}",
+            pause=0.5,
         )
         return self.state(run)
 
