@@ -7,7 +7,7 @@ export ITERATIVE_DO_NOT_TRACK := 1
 export DO_NOT_TRACK := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
-.PHONY: help setup run test lint schedule stress bench clean
+.PHONY: help setup run test lint pytest schedule stress bench clean
 
 help:  ## show what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
@@ -26,7 +26,10 @@ run: setup  ## run the whole pipeline on the embedded data set and say how it we
 	@dvc repro
 	@airlock report
 
-test: setup lint  ## style, types, imports and all tests
+test: setup  ## style, types, imports and all tests
+	@$(MAKE) --no-print-directory --jobs=2 lint pytest  # side by side: neither keeps two cores busy alone
+
+pytest: setup
 	@pytest
 
 lint: setup

@@ -124,7 +124,7 @@ def commands(workspace: Workspace) -> list[tuple[str, ...]]:
         ("airlock", "predict", "data/model", records, "--json"),
         ("airlock", "compare"),
         ("airlock", "doctor"),
-        ("airlock", "attack", "--trials", "200"),
+        ("airlock", "attack", "--trials", "100"),
         ("airlock", "bundle", "--output", str(workspace.home / "made.zip")),
         ("airlock", "verify", str(workspace.home / "made.zip")),
         ("dvc", "repro", "owner/dvc.yaml"),

@@ -64,7 +64,7 @@ def test_training_again_reads_nothing_and_spends_nothing(finished: Workspace) ->
 
 def test_another_epsilon_is_another_release_and_going_back_is_a_replay(finished: Workspace) -> None:
     first = (finished.root / "data/released/release/release.json").read_bytes()
-    finished.run("dvc", "exp", "run", "-S", "release.epsilon=0.5")
+    finished.run("dvc", "exp", "run", "-S", "release.epsilon=0.5", "release")
     second = json.loads((finished.root / "data/released/release/release.json").read_text())
     assert second["proven"]["epsilon"] <= 0.5
     spent = history(finished)
@@ -118,7 +118,7 @@ def test_a_release_beyond_the_cap_is_refused_before_any_read(finished: Workspace
 @pytest.mark.parametrize("holdout", ["none"])
 def test_without_a_holdout_there_is_a_model_and_no_score(finished: Workspace, holdout: str) -> None:
     finished.set("evaluate.holdout", holdout)
-    finished.run("dvc", "repro")
+    finished.run("dvc", "repro", "evaluate")
     metrics = json.loads((finished.root / "data/metrics/evaluate.json").read_text())
     assert metrics["holdout"] == "none" and metrics["accuracy"] is None
 

@@ -28,7 +28,7 @@ from tests.support.imports import heard, listening
 from tests.support.prefect_server import wait_for
 
 pytestmark = pytest.mark.xdist_group("cluster")
-ROWS = 60_000
+ROWS = 24_000
 OUT = "data/released/release"
 
 
@@ -60,7 +60,7 @@ class DaskCluster:
 
 @pytest.fixture(scope="module")
 def sealed(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """A private population of fifteen chunks, ingested; nothing is released yet."""
+    """A private population of six chunks, ingested; nothing is released yet."""
     made = make_workspace(tmp_path_factory.mktemp("sealed"))
     (made.root / "data/schemas/clinic.yaml").write_text(clinic.SCHEMA)
     pq.write_table(clinic.records(ROWS), made.home / "clinic.parquet")
