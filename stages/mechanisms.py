@@ -238,6 +238,17 @@ class Trained:
     metrics: dict[str, Any]
 
 
+def told_curve(release: Manifest) -> list[tuple[int, float]]:
+    """Of a release that is a trained model: losses epoch by epoch, or what its noisy gradients tell of the loss
+    (stages/release/told_loss.py); empty for one from before there was either.
+    """
+    details = release.details
+    if "losses" in details:
+        return [(epoch, float(loss)) for epoch, loss in enumerate(details["losses"], start=1)]
+    points = details.get("curve", {"points": []})["points"]
+    return [(int(step), float(change)) for step, change in points]
+
+
 class Training(Protocol):
     """The open half of a mechanism: a module with this function. It sees what was released, and no record."""
 

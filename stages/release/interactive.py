@@ -129,6 +129,9 @@ def walk(
     """
     keeper = Checkpoint(checkpoint, identity)
     first, kept = keeper.resume() or (0, start)
+    if kept.keys() != start.keys():
+        # Of an earlier version, which kept less: begun again, it draws the same.
+        first, kept = 0, start
     state = {name: kept[name].to(one.device) for name, one in start.items()}
     for step in range(first, steps):
         if step % max(1, steps // 100) == 0:

@@ -22,13 +22,14 @@ import pytest
 from airlock.errors import ParamsError, ReleaseError
 from airlock.inside import manifest
 from airlock.inside.room import Room
-from airlock.params import Params
+from airlock.params import Params, TrainParams
 from airlock.privacy import noise
 from airlock.privacy.plan import Facts, Plan
 from airlock.records.encoding import Encoded, pack
 from airlock.storage import load_tensors
 from stages.mechanisms import Whole, mechanism
 from stages.release import interactive, perturb, relevance
+from tests.support.report_inputs import Inputs
 from tests.support.sealed_records import KEY, facts, seal, table
 
 NEAR = ("zero-out", "replace-one")
@@ -268,6 +269,37 @@ class Conformance:
             assert made.parameters == json.loads(json.dumps(dict(plan.parameters)))
             (tensors,) = (load_tensors(path) for path in (tmp_path / out).glob("*.safetensors"))
             assert all(np.isfinite(value).all() for value in tensors.values())
+
+    def test_the_page_shows_its_learning_curve(self, tmp_path: Path) -> None:
+        known, inputs, params = self.facts(), Inputs(tmp_path), self.params()
+        tensors, details = self.make(self.relations[0], *self.records())
+        data = {name: getattr(known, name) for name in ("kind", "n", "shape", "labels", "schema")}
+        made = json.loads(json.dumps({"data": data, **details}))
+        plan = self.mechanism().plan(params, known)
+        (folder := tmp_path / "data/released/release").mkdir(parents=True)
+        perturb.save_released(folder / perturb.TENSORS, tensors)
+        inputs.release(
+            "release", mechanism=self.name, proven=plan.proven, interactive=plan.interactive, details=made
+        )
+        release = manifest.load(folder)
+        asked = TrainParams(epochs=3)
+        if self.name == "bounds":
+            with pytest.raises(ParamsError, match="no model"):
+                mechanism(self.name, "open").train(asked, release, tensors)
+            return
+        trained = mechanism(self.name, "open").train(asked, release, tensors)
+        assert len(trained.curve) > 1 and np.isfinite(trained.curve).all()
+        rows = "".join(f"{epoch},{loss:.9g}\n" for epoch, loss in trained.curve)
+        inputs.write("data/plots/learning_curve.csv", f"epoch,loss\n{rows}")
+        inputs.write("data/metrics/train.json", trained.metrics)
+        page = inputs.page(facts={}, release={"mechanism": self.name})
+        section = page.split('<section id="curve"')[1].split("</section>")[0]
+        assert "<svg" in section and "There is no curve" not in section
+        assert ("reads no records and costs no privacy" in section) == (not self.trained_inside(details))
+
+    def trained_inside(self, details: Mapping[str, Any]) -> bool:
+        """Whether the release is a trained model, so that another curve is another release."""
+        return "curve" in details or "losses" in details
 
     def seal(self, folder: Path, x: Any, y: Any) -> None:
         seal(folder, x, y)

@@ -332,7 +332,7 @@ class Unproven(Conformance):
 
 class TestNeuronNoise(Unproven):
     name, asks_first, ticks = "neuron-noise", True, True
-    options: ClassVar[dict[str, Any]] = {"hidden": [4, 3], "epochs": 1, "iterations": 4, "batch": 8}
+    options: ClassVar[dict[str, Any]] = {"hidden": [4, 3], "epochs": 2, "iterations": 4, "batch": 8}
 
 
 class Windows:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from airlock.inside.manifest import Manifest
 from airlock.models.classifier import network_model
 from airlock.params import TrainParams
-from stages.mechanisms import Trained
+from stages.mechanisms import Trained, told_curve
 
 
 def train(
@@ -23,6 +23,5 @@ def train(
 ) -> Trained:
     """Take the released network as it is."""
     model = network_model(release.details["network"], release.details["data"], tensors)
-    return Trained(
-        model, [], {"epochs": 0, "epsilon": release.proven.epsilon, "steps": release.details["steps"]}
-    )
+    told = {"epochs": 0, "epsilon": release.proven.epsilon, "steps": release.details["steps"]}
+    return Trained(model, told_curve(release), told)

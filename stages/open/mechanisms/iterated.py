@@ -11,7 +11,7 @@ import numpy as np
 from airlock.errors import ParamsError
 from airlock.inside.manifest import Manifest
 from airlock.models import sureness
-from airlock.models.moments import Tensors
+from airlock.models.moments import Tensors, choose_damping, moments_of, ridge_path
 from airlock.params import TrainParams
 from stages.mechanisms import Trained
 from stages.open.mechanisms import coefficients
@@ -34,9 +34,18 @@ def train(
     weights = tensors["head"].astype(np.float64) * float(release.details["head_unit"])
     weights = weights * _sureness(release, tensors)
     layers = [(weights, np.zeros(weights.shape[1]))]
-    # What was left unexplained before each round, as the noisy sums of the rounds tell it.
-    curve = list(enumerate(release.details.get("residuals", [0.0])))
-    return coefficients.trained_of(release, tensors, layers, curve, {})
+    return coefficients.trained_of(release, tensors, layers, _curve(params, release, tensors), {})
+
+
+def _curve(params: TrainParams, release: Manifest, tensors: Tensors) -> list[tuple[int, float]]:
+    """What was left unexplained before each round, as the noisy sums of the rounds tell it; where they tell it of
+    one round at most, the way to the head that the rounds began with.
+    """
+    told: list[float] = release.details.get("residuals", [])
+    if len(told) > 1 or "gram" not in tensors:
+        return list(enumerate(told or [0.0]))
+    moments = moments_of(tensors, release.details, release.details["data"]["n"])
+    return ridge_path(moments, choose_damping(moments, params.ridge))
 
 
 def _sureness(release: Manifest, tensors: Tensors) -> float:

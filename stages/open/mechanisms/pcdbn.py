@@ -17,7 +17,7 @@ from airlock.models.classifier import PREFIX, network_model
 from airlock.models.features.projection import eigen, spectral_radius
 from airlock.models.moments import Moments, choose_ridge, closed_form, ridge_path
 from airlock.params import TrainParams
-from stages.mechanisms import Trained
+from stages.mechanisms import Trained, told_curve
 
 
 def train(
@@ -34,7 +34,7 @@ def train(
     details = release.details
     epsilon = "infinity" if math.isinf(release.proven.epsilon) else release.proven.epsilon
     if details["trained"]:
-        curve = [(epoch + 1, value) for epoch, value in enumerate(details["losses"])]
+        curve = told_curve(release)
         model = network_model(details["network"], details["data"], tensors)
         return Trained(model, curve, {"loss": curve[-1][1], "epochs": 0, "epsilon": epsilon})
     moments = moments_of(tensors, details)

@@ -204,28 +204,55 @@ def _walls(found: Any) -> str:
     return "all five layers" if len(found) == 5 else ", ".join(map(str, found))
 
 
+AGAIN = "Training again, or for longer, reads no records and costs no privacy."
+
+
 def curve(findings: Findings) -> Section:
-    """The learning curve: loss over epochs, along the path of ridges to a closed form, or what residual rounds
-    had left.
+    """The learning curve: loss over epochs, along the path of ridges to a closed form, what residual rounds had
+    left, or how a network came to be that was trained where the records are.
     """
     drawing, method = None, findings.params.train.method
     made = findings.priced.get("release")
-    solved = method != "sgd" and not findings.train.get("epochs")
-    rounds = solved and made is not None and "residuals" in made.details
+    x_label, y_label, caption = _axes(findings, made.details if made is not None else {})
     if len(findings.curve) > 1:
-        x_label = "round" if rounds else "step of the path" if solved else "epoch"
-        y_label = "noisy residual" if rounds else "training loss"
         drawing = Markup(line_chart(findings.curve, title="Learning curve", x_label=x_label, y_label=y_label))
-    caption = "Loss on what was released, epoch by epoch."
-    if rounds:
-        caption = "What was left unexplained before each round, by the noisy sums of the rounds."
-    elif solved:
-        caption = (
-            "Loss on the released coefficients, from a head held near zero to the one taken, each step with a "
-            "smaller ridge."
-        )
     ready = made is not None and made.interactive and not findings.curve
     return {"drawing": drawing, "method": method, "caption": caption, "ready": ready}
+
+
+def _axes(findings: Findings, details: Mapping[str, Any]) -> tuple[str, str, str]:
+    """What the curve is of, by the release that was trained from."""
+    if "curve" in details:
+        return (
+            "step",
+            "change of the training loss",
+            (
+                "How far the training loss has come, as the noisy gradients of the release tell it: each one times the "
+                f"move before it, added up. Noise alone moves the last point by {details['curve']['noise']:.2g} "
+                "(one standard deviation). Another curve would read the records again."
+            ),
+        )
+    if "losses" in details:
+        return (
+            "epoch",
+            "training loss",
+            (
+                "Loss with the mechanism's own noise in it, epoch by epoch, as the network was trained where the "
+                "records are. Another curve would read the records again."
+            ),
+        )
+    solved = findings.params.train.method != "sgd" and not findings.train.get("epochs")
+    if solved and len(details.get("residuals", [])) > 1:
+        told = "What was left unexplained before each round, by the noisy sums of the rounds."
+        return "round", "noisy residual", f"{told} {AGAIN}"
+    if solved:
+        last = "that the rounds began with" if "head_unit" in details else "taken"
+        told = (
+            f"Loss on the released coefficients, from a head held near zero to the one {last}, each step with a "
+            "smaller ridge."
+        )
+        return "step of the path", "training loss", f"{told} {AGAIN}"
+    return "epoch", "training loss", f"Loss on what was released, epoch by epoch. {AGAIN}"
 
 
 def summary(findings: Findings) -> Section:

@@ -13,6 +13,7 @@ from torch import Tensor
 from airlock.models.devices import choose_device
 from airlock.models.papers import mac
 from airlock.models.papers.networks import channels_first
+from stages.release import told_loss
 from stages.release.interactive import Course, Keyed, State
 from stages.release.papers.dp_sgd.dp_sgd import Data
 
@@ -24,15 +25,16 @@ SEED = 0
 PIECE = 1000
 
 
-def train(recipe: Recipe, data: Data, course: Course) -> tuple[dict[str, Any], list[float]]:
-    """All phases as one walk; the network's tensors and the thresholds (of b, and of C to second order, layer
-    by layer).
+def train(recipe: Recipe, data: Data, course: Course) -> tuple[dict[str, Any], dict[str, Any]]:
+    """All phases as one walk; the network's tensors, and the thresholds (of b, and of C to second order, layer
+    by layer) with the curve of the last phase.
     """
     run = CoordinateDescent(
         recipe, data, course.keyed, choose_device(recipe.options.device, "release.options.device")
     )
     final = course.walk(run.start(), run.advance, recipe.pretraining + recipe.steps)
-    return run.tensors(final), final["thresholds"].tolist()
+    found = {"thresholds": final["thresholds"].tolist(), "curve": told_loss.curve(final, recipe.steps)}
+    return run.tensors(final), found
 
 
 class CoordinateDescent:
@@ -74,6 +76,7 @@ class CoordinateDescent:
             size = math.prod(self.data.records.shape[1:])
             state["projection"] = torch.zeros(size, options.projection, device=self.device)
         largest = [options.threshold, options.threshold_second][: options.order] * self.recipe.layers
+        state |= told_loss.start(flat(self.weights(state)), self.recipe.steps)
         return {**state, "thresholds": torch.tensor(largest, dtype=torch.float64)}
 
     def weights(self, state: State) -> list[Tensor]:
@@ -105,7 +108,16 @@ class CoordinateDescent:
             state = {**self.start(), **kept, "thresholds": self.learn_thresholds(step, state)}
         rows = self.keyed.sample(step, self.recipe.rate, len(self.data.labels))
         noisy = self.perturb(step, self.sums(state, rows), state["thresholds"])
-        return self.update(step - (first if step >= first else 0), state, noisy)
+        within, count = (step - first, self.recipe.steps) if step >= first else (step, first)
+        return {**self.update(within, state, noisy), **self.tell(within, count, state, noisy)}
+
+    def tell(self, step: int, count: int, state: State, noisy: list[Tensor]) -> State:
+        """What this step's noisy polynomial says of the move before it."""
+        order, weights = self.recipe.options.order, self.weights(state)
+        scales = (deviations(state["thresholds"], self.recipe) / self.recipe.batch).tolist()
+        slopes = [slope_of(one, noisy[k * order : (k + 1) * order]) for k, one in enumerate(weights)]
+        noise = [slope_noise(one, scales[k * order : (k + 1) * order]) for k, one in enumerate(weights)]
+        return told_loss.follow(step, count, state, flat(weights), flat(slopes), flat(noise))
 
     def sums(self, state: State, rows: Tensor) -> list[Tensor]:
         """Clipped coefficients, summed over records; null records have none."""
@@ -211,6 +223,20 @@ def slope_of(weight: Tensor, coefficients: list[Tensor]) -> Tensor:
         return coefficients[0]
     linear, curved = coefficients
     return linear + torch.einsum("hij,jh->ih", curved + curved.transpose(1, 2), weight)
+
+
+def slope_noise(weight: Tensor, scales: list[float]) -> Tensor:
+    """No less than the deviation of `slope_of` in any direction, entry by entry: noise of both orders, where the
+    second meets the weights twice.
+    """
+    linear, curved = (*scales, 0.0)[:2]
+    squares = linear**2 + 4 * curved**2 * weight.square().sum(0, keepdim=True)
+    return squares.sqrt().expand_as(weight)
+
+
+def flat(parts: list[Tensor]) -> Tensor:
+    """All of them as one vector."""
+    return torch.cat([one.reshape(-1) for one in parts])
 
 
 def deviations(thresholds: Tensor, recipe: Recipe) -> Tensor:

@@ -239,14 +239,14 @@ def train(params: Params, facts: Facts, data: Data, course: interactive.Course) 
     from stages.release.papers.dp_mac import coordinates
 
     recipe = resolve(params, facts)
-    tensors, thresholds = coordinates.train(recipe, data, course)
+    tensors, found = coordinates.train(recipe, data, course)
     details = {
         "network": recipe.network,
         "n": facts.n,
         "steps": recipe.pretraining + recipe.steps,
         "sigma": recipe.sigma,
     }
-    return tensors, {**details, "thresholds": thresholds}
+    return tensors, {**details, **found}
 
 
 make = interactive.maker(train, resolve)

@@ -24,7 +24,7 @@ from airlock.privacy import calibration, events
 from airlock.privacy.guarantees import Neighbours
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Released, Tick, makes_nothing, no_relevance, silent
-from stages.release import interactive
+from stages.release import interactive, told_loss
 from stages.release.papers import guarantees
 from stages.release.papers.dp_sgd import lower_layers
 
@@ -189,7 +189,7 @@ def train(params: Params, facts: Facts, data: Data, course: interactive.Course) 
 
     model, settings = resolve(params, facts)
     network = build(model, facts.shape, len(facts.labels), seed=SEED)
-    descend(
+    curve = descend(
         *lower_layers.fix(network, data, lower_of(params)),
         settings,
         key=course.keyed.key,
@@ -203,6 +203,7 @@ def train(params: Params, facts: Facts, data: Data, course: interactive.Course) 
         "n": facts.n,
         "steps": settings.steps,
         "multiplier": settings.multiplier,
+        "curve": curve,
     }
 
 
@@ -233,8 +234,8 @@ def descend(
     release_id: str,
     checkpoint: Path | None = None,
     tick: Tick = silent,
-) -> None:
-    """Stochastic gradient descent with momentum on noisy sums; `network` ends up trained."""
+) -> dict[str, Any]:
+    """Stochastic gradient descent with momentum on noisy sums; `network` ends up trained. Returns its curve."""
     import torch
     from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -247,16 +248,23 @@ def descend(
         _put(optimiser, parameters, state)
         total = clipped.sum_of(data, course.keyed.sample(step, settings.rate, len(data.labels)))
         noisy = _add_noise(total, settings, course.keyed, step)
+        slope, deviation = noisy / settings.batch, settings.noise / settings.batch
+        told = told_loss.follow(
+            step, settings.steps, state, state["theta"], slope, deviation, settings.learning_rate
+        )
         for parameter, gradient in zip(parameters, _shares(noisy, parameters), strict=True):
             parameter.grad = gradient / settings.batch
         optimiser.step()
         speeds = [optimiser.state[parameter]["momentum_buffer"].reshape(-1) for parameter in parameters]
-        return {"theta": parameters_to_vector(parameters).detach().clone(), "velocity": torch.cat(speeds)}
+        theta = parameters_to_vector(parameters).detach().clone()
+        return {"theta": theta, "velocity": torch.cat(speeds), **told}
 
     theta = parameters_to_vector(parameters).detach().clone()
-    final = course.walk({"theta": theta, "velocity": torch.zeros_like(theta)}, advance, settings.steps)
+    start = {"theta": theta, "velocity": torch.zeros_like(theta), **told_loss.start(theta, settings.steps)}
+    final = course.walk(start, advance, settings.steps)
     vector_to_parameters(final["theta"], parameters)
     clipped.remove()
+    return told_loss.curve(final, settings.steps)
 
 
 def _shares(flat: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airlock.models.devices import choose_device
 from airlock.privacy.plan import Facts
+from stages.release import told_loss
 from stages.release.interactive import Course, State
 from stages.release.papers.dp_sgd.dp_sgd import MOMENTUM, SEED, Clipped, Data
 
@@ -87,8 +88,8 @@ def descend(
     course: Course,
     *,
     peek: Callable[[], None] = lambda: None,
-) -> nn.Module:
-    """Train `network` on noisy sums.
+) -> dict[str, Any]:
+    """Train `network` on noisy sums, and return its curve.
 
     `peek` is called at every step with the network at its iterate (as published algorithms need).
     """
@@ -111,17 +112,23 @@ def descend(
         scale = way.scale(own).to(total)
         noisy = total + scale * course.keyed.gaussian(step, "gradient", total, scale)
         velocity = MOMENTUM * state["velocity"] + noisy / schedule.batch
+        slope, deviation = noisy / schedule.batch, scale / schedule.batch
+        told = told_loss.follow(
+            step, schedule.steps, state, state["theta"], slope, deviation, schedule.learning_rate
+        )
         return {
             "theta": state["theta"] - schedule.learning_rate * velocity,
             "velocity": velocity,
+            **told,
             **way.learn(own, noisy.cpu()),
         }
 
-    start = {"theta": theta, "velocity": torch.zeros_like(theta), **memory}
+    told = told_loss.start(theta, schedule.steps)
+    start = {"theta": theta, "velocity": torch.zeros_like(theta), **told, **memory}
     final = course.walk(start, advance, schedule.steps)
     vector_to_parameters(final["theta"], parameters)
     clipped.remove()
-    return network
+    return told_loss.curve(final, schedule.steps)
 
 
 def tensors_of(network: nn.Module) -> dict[str, Any]:

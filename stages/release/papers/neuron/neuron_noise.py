@@ -219,8 +219,9 @@ def make(given: Given) -> Released:
     recipe, facts = resolve(given.params, given.facts), given.facts
     found = given.earlier()[0]["contributions"] if split(given.params) else None
     keyed = KeyedNoise(given.key, given.release_id)
-    network, ratios = train_network(recipe, load(given.reader, facts), keyed, given.tick, found)
+    network, ratios, losses = train_network(recipe, load(given.reader, facts), keyed, given.tick, found)
     details = {"network": recipe.network, "n": facts.n, "steps": recipe.steps, "neurons": recipe.perturbed}
+    details |= {"losses": losses}
     return {**tensors_of(network), "contributions": ratios}, details
 
 

@@ -4,6 +4,8 @@ batches (Algorithms 1 and 2).
 
 from __future__ import annotations
 
+from statistics import fmean
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -24,13 +26,15 @@ LEAST_RATIO = 1e-6
 
 def train_network(
     recipe: Recipe, data: Data, keyed: KeyedNoise, tick: Tick = silent, ratios: Ratios | None = None
-) -> tuple[Ordered, Ratios]:
-    """The trained network and the merged tuple of contribution ratios, which may be known from before."""
+) -> tuple[Ordered, Ratios, list[float]]:
+    """The trained network, the merged tuple of contribution ratios, which may be known from before, and the
+    perturbed loss of every epoch.
+    """
     ratios = found_ratios(recipe, data) if ratios is None else ratios
     scales = proportions(ratios, recipe) * (sensitivity(data, recipe) / recipe.epsilons[0])
     network = _fresh(recipe, SEED)
-    descend(network, data, recipe, recipe.steps, scales=scales, keyed=keyed, tick=tick)
-    return network.eval(), ratios
+    losses = descend(network, data, recipe, recipe.steps, scales=scales, keyed=keyed, tick=tick)
+    return network.eval(), ratios, losses
 
 
 def found_ratios(recipe: Recipe, data: Data) -> Ratios:
@@ -115,14 +119,15 @@ def descend(
     scales: Ratios | None = None,
     keyed: KeyedNoise | None = None,
     tick: Tick = silent,
-) -> None:
+) -> list[float]:
     """So many steps of Adam on random batches of raw records, with noise on neurons and loss where `scales`
-    are given.
+    are given; then the mean of the perturbed loss in each epoch is returned.
     """
     options, rows = recipe.options, known_rows(data)
     optimiser = torch.optim.Adam(network.parameters(), lr=options.learning_rate or 1e-3)
     order = torch.Generator().manual_seed(SEED)
     network.train()
+    told: list[float] = []
     for step in range(count):
         if step % max(1, count // 100) == 0:
             tick(step, count)
@@ -136,11 +141,16 @@ def descend(
         if not len(losses):
             continue
         loss = losses.mean()
-        if keyed is not None and options.update == "perturbed":
-            loss = perturbed_loss(losses, recipe.epsilons[1], float(keyed.unit_laplace(step, "loss", 1)[0]))
+        if keyed is not None:
+            drawn = float(keyed.unit_laplace(step, "loss", 1)[0])
+            perturbed = perturbed_loss(losses, recipe.epsilons[1], drawn)
+            told.append(float(perturbed.detach()))
+            loss = perturbed if options.update == "perturbed" else loss
         optimiser.zero_grad()
         torch.autograd.backward(loss)
         optimiser.step()
+    epoch = options.iterations or 1
+    return [fmean(told[place : place + epoch]) for place in range(0, len(told), epoch)]
 
 
 def losses_of(network: Ordered, data: Data, rows: Tensor) -> Tensor:

@@ -139,9 +139,9 @@ def train(params: Params, facts: Facts, data: dp_sgd.Data, course: interactive.C
     above, seen = lower_layers.fix(
         network, data, options.lower, choose_device(options.device, "release.options.device")
     )
-    gradients.descend(above, seen, Learned(settings, options), schedule, course)
+    curve = gradients.descend(above, seen, Learned(settings, options), schedule, course)
     details = {"network": model, "n": facts.n, "steps": settings.steps, "multiplier": settings.multiplier}
-    return gradients.tensors_of(network), details
+    return gradients.tensors_of(network), {**details, "curve": curve}
 
 
 make = interactive.maker(train, resolve)

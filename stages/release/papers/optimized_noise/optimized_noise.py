@@ -261,12 +261,13 @@ def train(params: Params, facts: Facts, data: dp_sgd.Data, course: interactive.C
             twin.to(next(above.parameters()).device).load_state_dict(above.state_dict())
             way.weights = mean_gradient(twin, seen)
 
-    gradients.descend(above, seen, way, recipe.schedule, course, peek=peek)
+    curve = gradients.descend(above, seen, way, recipe.schedule, course, peek=peek)
     details = {
         "network": recipe.model,
         "n": facts.n,
         "steps": recipe.schedule.steps,
         "multiplier": recipe.multiplier,
+        "curve": curve,
     }
     return gradients.tensors_of(network), details
 

@@ -115,9 +115,9 @@ def make(given: Given) -> Released:
     machine, dynamics = pretrain(windows, layout, options, _constants(keyed, options, epsilon))
     rows = RowMap(layout, np.zeros(layout.attributes, np.int64), SCALES, _units(machine, dynamics, layout))
     made = torch.from_numpy(rows(x, np.ones(len(x), np.uint8)) / LIMIT).float()
-    weight, offset = fine_tune(made, torch.from_numpy(y).long(), layout, options, keyed, epsilon)
-    tensors = {**rows.tensors(), "head": weight, "head_offset": offset}
-    return tensors, {"layout": asdict(layout), "scales": asdict(SCALES), "epochs": options.epochs}
+    head, losses = fine_tune(made, torch.from_numpy(y).long(), layout, options, keyed, epsilon)
+    details = {"layout": asdict(layout), "scales": asdict(SCALES), "epochs": options.epochs}
+    return {**rows.tensors(), **head}, {**details, "losses": losses}
 
 
 def _constants(keyed: KeyedNoise, options: Options, epsilon: float) -> tuple[Tensor, Tensor]:
@@ -209,10 +209,10 @@ def _units(machine: Machine, dynamics: Dynamics, layout: WindowLayout) -> Machin
 
 def fine_tune(
     rows: Tensor, labels: Tensor, layout: WindowLayout, options: Options, keyed: KeyedNoise, epsilon: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[dict[str, NDArray[np.float64]], list[float]]:
     """The softmax layer by Adam, with shared noise on the pooled units in every step (Eq.
 
-    18: Delta_C = |p| + |p|^2 / 4).
+    18: Delta_C = |p| + |p|^2 / 4), and the mean perturbed loss of every epoch.
     """
     pooled, order = options.groups * layout.blocks, torch.Generator().manual_seed(SEED)
     head = torch.nn.Linear(rows.shape[1], int(labels.max()) + 1)
@@ -225,8 +225,9 @@ def fine_tune(
         keyed.add_laplace(np.zeros((count, pooled), np.int64), scale, release_pass=2, purpose="softmax")
         / GRID
     )
-    unit, place = SCALES.gain * SCALES.stretch, 0
-    for _ in range(options.epochs):
+    unit, place, told = SCALES.gain * SCALES.stretch, 0, list[float]()
+    for epoch in range(options.epochs):
+        told.append(0.0)
         for few in torch.split(torch.randperm(len(rows), generator=order), options.batch):
             noise = torch.zeros(rows.shape[1])
             noise[:pooled] = torch.from_numpy(drawn[place]).float() * (unit / len(few))
@@ -235,4 +236,6 @@ def fine_tune(
             torch.autograd.backward(loss)
             optimiser.step()
             place += 1
-    return head.weight.detach().double().numpy().T.copy(), head.bias.detach().double().numpy()
+            told[epoch] += float(loss.detach()) * len(few) / len(rows)
+    weight, offset = (part.detach().double().numpy() for part in (head.weight.T, head.bias))
+    return {"head": weight.copy(), "head_offset": offset}, told

@@ -135,7 +135,7 @@ def test_epsilon_of_the_loss_is_nowhere_in_the_model() -> None:
 
 def test_noise_has_the_scale_of_equation_19() -> None:
     data, chosen = double_data(), recipe()
-    network, ratios = training.train_network(chosen, Data(data.records.float(), data.labels), KEYED)
+    network, ratios, _ = training.train_network(chosen, Data(data.records.float(), data.labels), KEYED)
     moved = np.abs(2 * data.records[-1].numpy() - 1).sum()
     scales = ratios / ratios.sum() * moved / 0.5
     drawn = np.concatenate([module.noise.numpy().ravel() for module in neurons.offsets(network)])
