@@ -34,7 +34,7 @@ from airlock.params import Params
 from airlock.privacy.plan import Facts
 from airlock.records.encoding import Encoded, pack, unpack
 from bench import keel
-from stages.mechanisms import mechanism
+from stages.mechanisms import Tensors, mechanism
 from stages.release import passes
 from stages.release.mechanisms import coefficients, iterated
 
@@ -107,9 +107,14 @@ def cells(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def from_keel(name: str) -> bool:
+    """Whether a data set is a table of KEEL, and not one of the catalogue."""
+    return name in (*keel.names("development_keel"), *keel.names("held_out"))
+
+
 def load(name: str) -> Iterator[Task]:
     """A data set's folds; images have one, their own test set."""
-    if name in (*keel.names("development_keel"), *keel.names("held_out")):
+    if from_keel(name):
         whole = keel.load(name)
         order = np.random.default_rng(0).permutation(len(whole.y))
         for fold in range(FOLDS):
@@ -159,6 +164,12 @@ def accuracy(task: Task, epsilon: float, way: str, key: int, place: int) -> floa
 
 def released(task: Task, params: Params, seed: str) -> Model:
     """A model from a real release; the seed makes the noise's key."""
+    made, tensors = release_of(task, params, seed)
+    return mechanism(made.mechanism, "open").train(params.train, made, tensors).model
+
+
+def release_of(task: Task, params: Params, seed: str) -> tuple[Manifest, Tensors]:
+    """A real release."""
     name, facts = params.release.mechanism, task.facts
     half, key = mechanism(name), hashlib.sha256(f"adaptive {seed}".encode()).digest()
     plan = half.plan(params, facts)
@@ -169,7 +180,7 @@ def released(task: Task, params: Params, seed: str) -> Model:
         "bench", name, plan.version, plan.parameters, "record", plan.proven.neighbours, None, plan.proven,
         plan.passes, plan.interactive, "", {}, {"data": {**data, "schema": facts.schema}, **details},
     )  # fmt: skip
-    return mechanism(name, "open").train(params.train, made, tensors).model
+    return made, tensors
 
 
 class RowsOnce:
