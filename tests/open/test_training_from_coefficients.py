@@ -83,10 +83,13 @@ def test_the_ridge_follows_the_noise_level_within_bounds(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("head", ["linear", "mlp"])
 def test_descent_learns_from_samples_alone(tmp_path: Path, head: str) -> None:
-    trained = coefficients.train(training(method="sgd", head=head), *release(tmp_path))
+    given = release(tmp_path)
+    trained = coefficients.train(training(method="sgd", head=head), *given)
     assert np.mean(trained.model.predict(X) == Y) > 0.88
     assert trained.curve[-1][1] < trained.curve[0][1]
     assert [epoch for epoch, _ in trained.curve] == list(range(1, 61))
+    assert trained.metrics["rows_per_second"] > 1000
+    assert "rows_per_second" not in coefficients.train(training(), *given).metrics
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(tmp_path: Path) -> None:

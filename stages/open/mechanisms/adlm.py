@@ -8,6 +8,7 @@ that never stopped.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -45,6 +46,7 @@ def train(
     keeper = TrainingState(checkpoint, _identity(params, release))
     curve = keeper.resume(course.network, course.optimiser, params.epochs)
     course.network.train()
+    start = time.perf_counter()
     for epoch in range(len(curve), params.epochs):
         curve.append((epoch + 1, course.epoch(epoch)))
         keeper.keep(course.network, course.optimiser, curve)
@@ -52,6 +54,8 @@ def train(
         PREFIX + name: value.detach().cpu().numpy() for name, value in course.network.state_dict().items()
     }
     metrics = {"loss": curve[-1][1], "epochs": params.epochs, "epsilon": _number(release.proven.epsilon)}
+    if course.rows:
+        metrics["rows_per_second"] = round(course.rows / (time.perf_counter() - start))
     return Trained(network_model(course.name, details["data"], state), curve, metrics)
 
 
@@ -59,6 +63,8 @@ class Course:
     """Epochs over perturbed records, each in an order of its own."""
 
     name: str
+    rows = 0
+    """That steps were made with, all epochs together."""
 
     def __init__(
         self,
@@ -100,6 +106,7 @@ class Course:
             torch.autograd.backward(loss)
             self.optimiser.step()
             total, count = total + self.counted(float(loss.detach()), len(rows)), count + len(rows)
+        self.rows += count
         return total / max(count, 1)
 
     def counted(self, loss: float, rows: int) -> float:
