@@ -162,20 +162,22 @@ def beside(
     )
 
 
-def heat_map(grid: Sequence[Sequence[float]], *, title: str) -> str:
+def heat_map(grid: Sequence[Sequence[float]], *, title: str, from_least: bool = False) -> str:
     """A picture of a matrix: the stronger the colour, the larger the value; negative values have a colour of
-    their own.
+    their own. `from_least`: the colour begins at the least value and not at 0, for values that differ little.
     """
     rows, columns = len(grid), max((len(row) for row in grid), default=0)
     flat = [value for row in grid for value in row]
-    largest = max(map(abs, flat), default=0) or 1
+    least = min(flat, default=0) if from_least else 0.0
+    largest = max((abs(value - least) for value in flat), default=0) or 1
     side = 320 / max(rows, columns, 1)
     width, height, left = side * columns, side * rows, (WIDTH - side * columns) / 2
     parts = [f'<rect class="chart-field" x="{left:.1f}" y="8" width="{width:.1f}" height="{height:.1f}"/>']
     for down, row in enumerate(grid):
         for across, value in enumerate(row):
-            parts.append(_cell(left + across * side, 8 + down * side, side, value / largest))
-    parts.append(_legend(height + 22, min(flat, default=0), max(flat, default=0), largest))
+            parts.append(_cell(left + across * side, 8 + down * side, side, (value - least) / largest))
+    signs = (min(flat, default=0) < least, max(flat, default=0) > least)
+    parts.append(_legend(height + 22, signs, largest, least))
     summary = (
         f"{rows} by {columns} values from {number(min(flat, default=0))} to {number(max(flat, default=0))}."
     )
@@ -192,15 +194,16 @@ def _cell(x: float, y: float, side: float, strength: float) -> str:
     )
 
 
-def _legend(top: float, low: float, high: float, largest: float) -> str:
-    start, end, steps = (-1.0 if low < 0 else 0.0), (1.0 if high > 0 else 0.0), 24
+def _legend(top: float, signs: tuple[bool, bool], largest: float, least: float) -> str:
+    """`signs`: whether there are values below and above where the colour begins."""
+    start, end, steps = -float(signs[0]), float(signs[1]), 24
     size, left = 160 / steps, (WIDTH - 160) / 2
     parts = [
         _cell(left + index * size, top, size, start + (end - start) * (index + 0.5) / steps)
         for index in range(steps)
     ]
-    parts.append(_text(left - 8, top + 8, number(start * largest, 3), anchor="end", kind="value"))
-    parts.append(_text(left + 168, top + 8, number(end * largest, 3), anchor="start", kind="value"))
+    parts.append(_text(left - 8, top + 8, number(least + start * largest, 3), anchor="end", kind="value"))
+    parts.append(_text(left + 168, top + 8, number(least + end * largest, 3), anchor="start", kind="value"))
     return "".join(parts)
 
 

@@ -59,6 +59,13 @@ def test_bars_are_as_long_as_their_values_say() -> None:
     assert "…" in drawn
 
 
+def test_values_that_differ_little_are_told_apart_from_their_least() -> None:
+    rows = [[0.64, 0.66], [0.65, 0.68]]
+    flat, told = (charts.heat_map(rows, title="t", from_least=least) for least in (False, True))
+    assert 'opacity="0.94"' in flat and 'opacity="0.25"' in told and 'opacity="0.50"' in told
+    assert ">0.64<" in told and ">0.68<" in told and ">0<" in flat
+
+
 def test_a_heat_map_has_a_cell_for_every_value_that_shows() -> None:
     drawn = ElementTree.fromstring(charts.heat_map([[0.0, 1.0], [-0.5, 0.25]], title="t"))
     field = [
