@@ -66,9 +66,9 @@ def _with_noise(found: Explanation) -> list[Section]:
     caption = "the noise that it carries after everything, in units of its own spread"
     if found.grid is not None:
         rows = found.noise.reshape(found.grid).tolist()
-        drawing = Markup(heat_map(rows, title="Noise of each input", from_least=True))
-        said = f"Of each input, {caption}. The colour begins at the least noise, and not at 0."
-        return [whole, {"drawing": drawing, "caption": said}]
+        picture = Markup(heat_map(rows, title="Noise of each input", from_least=True))
+        told = f"Of each input, {caption}. The colour begins at the least noise, and not at 0."
+        return [whole, {"drawing": picture, "caption": told}]
     ranked = np.argsort(-found.overall, kind="stable")[:MOST_INPUTS]
     pairs = [(found.names[one], float(found.overall[one]), float(found.noise[one])) for one in ranked]
     more = f" The first {MOST_INPUTS} of {len(found.names)}." if len(found.names) > MOST_INPUTS else ""
