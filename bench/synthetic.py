@@ -1,7 +1,8 @@
 """Synthetic records beside OpenDP's, on the held-out tables: errors of one-way and two-way tables, accuracy of
 gradient boosting that is trained on them, seconds.
 
-    python -m bench.synthetic [--peer PYTHON] [--part held_out] [--epsilon 1] [--aim TABLE]
+    python -m bench.synthetic [--peer PYTHON] [--part held_out] [--epsilon 1] [--tools inputs mst aim]
+    python -m bench.synthetic --page        # the table of docs/inputs.md, from cells that are there
 
 PYTHON is that of an environment with `opendp[mbi]` and `opendp[polars]` (bench/synthetic_peer.py). Cells that
 are in bench/results/synthetic.json are not computed again. Tables are compared on one grid that all tools
@@ -11,6 +12,7 @@ know: ten even bins of a number between its bounds, categories as they are.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import resource
 import signal
@@ -28,13 +30,15 @@ from airlock.models import graphical
 from airlock.models.bins import Binned, Bins, Column, even_edges, label_column
 from airlock.models.distribution import distribution_of
 from airlock.models.synthesis import draw_bins, drawn_of, shares_of
-from airlock.params import Params, TrainParams
+from airlock.params import Params
 from airlock.records.encoding import Encoded, encode, pack
 from airlock.records.generation import Drawn, records_of
 from bench import keel
 
 RESULTS = Path(__file__).parent / "results/synthetic.json"
 DELTA, FOLDS, GRID_BINS = 1e-5, 2, 10
+MORE, MANY, MOST = "inputs x16", 16, 40_000
+"""A tool that draws more synthetic records than there are real ones, which costs nothing: so many times, at most."""
 Integers = NDArray[np.int64]
 Made = tuple[Any, float]
 """Encoded synthetic records, and seconds."""
@@ -63,7 +67,11 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--folds", type=int, default=FOLDS)
     parser.add_argument("--limit", type=int, default=300, help="CPU seconds of a peer's run")
+    parser.add_argument("--page", action="store_true", help="print what is known as Markdown")
     asked = parser.parse_args()
+    if asked.page:
+        print(page(json.loads(asked.results.read_text()), keel.names(asked.part), asked.epsilon, asked.folds))
+        return
     for name in asked.tables or keel.names(asked.part):
         for fold in range(asked.folds):
             for tool in asked.tools:
@@ -85,6 +93,42 @@ def _cell(name: str, fold: int, tool: str, asked: argparse.Namespace) -> None:
     print(json.dumps(row), flush=True)
     rows = json.loads(asked.results.read_text()) if asked.results.exists() else []
     asked.results.write_text(json.dumps([*rows, row], indent=1) + "\n")
+
+
+def page(rows: list[dict[str, Any]], names: list[str], epsilon: float, folds: int) -> str:
+    """A line a table, and the means over all tables, and over those that a peer has a figure of."""
+    rows = [row for row in rows if row["fold"] < folds]
+    tools = ("inputs", "mst", "aim")
+    asked = [("tv1", tools, 1), ("tv2", tools, 1), ("accuracy", (*tools, MORE, "coefficients", "real"), 100)]
+    asked += [("tables_accuracy", ("inputs",), 100), ("seconds", tools, 1)]
+    cells = [(figure, tool, factor) for figure, which, factor in asked for tool in which]
+
+    def of(name: str, figure: str, tool: str, factor: int) -> float | None:
+        known = {"table": name, "tool": tool, "epsilon": epsilon}
+        found = [row for row in rows if all(row[part] == value for part, value in known.items())]
+        values = [row[figure] for row in found if figure in row]
+        return float(np.mean(values)) * factor if values else None
+
+    def written(values: list[float | None]) -> str:
+        digits = [1 if factor == 100 or figure == "seconds" else 3 for figure, _, factor in cells]
+        return " | ".join(
+            "-" if value is None else f"{value:.{digit}f}"
+            for value, digit in zip(values, digits, strict=True)
+        )
+
+    table = {name: [of(name, *cell) for cell in cells] for name in names}
+    lines = [f"| {name} | {written(values)} |" for name, values in table.items()]
+    for peer in tools:
+        place = cells.index(("tv2", peer, 1))
+        shared = [values for values in table.values() if values[place] is not None]
+        means: list[float | None] = [
+            None if not column or None in column else float(np.mean(np.array(column, float)))
+            for column in zip(*shared, strict=True)
+        ]
+        if shared:
+            lines.append(f"| mean of {len(shared)} with {peer} | {written(means)} |")
+    head = " | ".join(f"{figure} {tool}" for figure, tool, _ in cells)
+    return "\n".join([f"| table | {head} |", "|" + "---|" * (len(cells) + 1), *lines])
 
 
 class Unfinished(Exception):
@@ -115,7 +159,7 @@ def figures(
     x, y = table.x[train], table.y[train]
     if tool == "coefficients":
         started = time.process_time()
-        accuracy = direct(table, x, y, test, epsilon, seed)
+        accuracy = direct(table, train, test, epsilon, seed)
         return {"accuracy": accuracy, "seconds": time.process_time() - started}
     grid = common_grid(table)
     if tool == "real":
@@ -150,6 +194,7 @@ def ours(
     table: keel.Table, x: Any, y: Any, test: Integers, epsilon: float, seed: int, tool: str
 ) -> tuple[Any, float, dict[str, Any]]:
     """The release, and synthetic records from it; beside them the model from the tables themselves."""
+    importlib.import_module("scipy.optimize")  # Imports are not counted, nor are those of peers.
     from airlock.models.binned import BinnedModel, fit
     from stages.release.mechanisms import inputs
 
@@ -165,7 +210,7 @@ def ours(
     bins = (
         graphical.draw_bins(known, shares, len(y), seed)
         if tool == "inputs mbi"
-        else draw_bins(shares, len(y), random)
+        else draw_bins(shares, max(len(y), min(MANY * len(y), MOST)) if tool == MORE else len(y), random)
     )
     made = encode(records_of(table.schema, *drawn_of(known, bins, random), random), table.schema)
     seconds = time.process_time() - started
@@ -244,27 +289,12 @@ def boosted(x: Any, y: Any, table: keel.Table, test: Integers) -> float:
     return float(np.mean(model.predict(table.x[test]) == table.y[test]))
 
 
-def direct(table: keel.Table, x: Any, y: Any, test: Integers, epsilon: float, seed: int) -> float:
+def direct(table: keel.Table, train: Integers, test: Integers, epsilon: float, seed: int) -> float:
     """Accuracy of the default mechanism, trained for the label alone."""
-    from airlock.inside.manifest import Manifest
-    from stages.open.mechanisms import coefficients as opened
-    from stages.release.mechanisms import coefficients
+    from bench.tables_beside import airlock
 
-    params = Params.model_validate(
-        {"release": {"epsilon": epsilon, "delta": DELTA}, "relevance": {"mode": "off"}}
-    )
-    facts = table.facts(len(y))
-    tensors, details = coefficients.make(
-        params, facts, Reader(x, y), key=bytes([seed] * 32), release_id=f"bench {seed}"
-    )
-    plan = coefficients.plan(params, facts)
-    data = {"kind": "tabular", "n": len(y), "shape": list(facts.shape), "labels": list(facts.labels)}
-    release = Manifest(
-        "bench", plan.mechanism, plan.version, plan.parameters, "record", "zero-out", None, plan.proven,
-        plan.passes, False, "", {}, {"data": data, **details},
-    )  # fmt: skip
-    model = opened.train(TrainParams(), release, tensors).model
-    return float(np.mean(model.predict(table.x[test]) == table.y[test]))
+    scores, _ = airlock(table, train, test, epsilon, "auto", seed)
+    return float(np.mean(scores.argmax(axis=1) == table.y[test]))
 
 
 if __name__ == "__main__":

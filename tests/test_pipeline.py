@@ -162,6 +162,11 @@ def test_private_records_are_judged_only_by_a_release_of_its_own(private: Worksp
             == "none"
         )
     before = history(private)
+    private.set("train.target", "a column")
+    refused = private.run("airlock", "evaluate", check=False)
+    assert refused.returncode == 2 and "nothing was charged" in refused.stderr
+    assert history(private) == before, "a model of another column is not judged, and not charged"
+    private.set("train.target", None)
     said = private.run("airlock", "evaluate").stdout
     assert len(json.loads(history(private))) > len(json.loads(before)), "judging is charged"
     judged = json.loads((private.root / "data/released/evaluation/release.json").read_text())

@@ -40,7 +40,7 @@ def draw_bins(
     domain = Domain(tuple(range(count)), tuple(len(ones) for ones in tables.ones))
     label = count - 1
     measured: list[Any] = [
-        LinearMeasurement(ones, (column,), stddev=_at_least(tables.deviation))
+        LinearMeasurement(ones, (column,), stddev=_at_least(tables.single_deviation))
         for column, ones in enumerate(tables.ones)
     ]
     for first, second in chosen_pairs(domain, shares):

@@ -130,6 +130,7 @@ class Tables:
         pairs: counts of each pair of columns.
         deviation: of the noise of one cell of a pair of other columns than the label.
         label_deviation: of a pair with the label.
+        single_deviation: of one cell of a single column.
     """
 
     total: float
@@ -137,6 +138,7 @@ class Tables:
     pairs: dict[tuple[int, int], Floats]
     deviation: float
     label_deviation: float
+    single_deviation: float
 
     def pair(self, first: int, second: int) -> Floats:
         """The table of two columns, in this order."""
@@ -171,5 +173,7 @@ def tables_of(vector: Integers, layout: Layout, *, scale: float, n: int) -> Tabl
             + beyond[second][None, :] / sizes[first]
         )
     ones = tuple(total / size + beyond[column] for column, size in enumerate(sizes))
-    weights = layout.weights
-    return Tables(total, ones, pairs, scale / (GRID * weights.pair), scale / (GRID * weights.label))
+    noise = (
+        scale / (GRID * one) for one in (layout.weights.pair, layout.weights.label, layout.weights.single)
+    )
+    return Tables(total, ones, pairs, *noise)

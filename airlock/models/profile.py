@@ -44,11 +44,11 @@ class Row:
     high: float | None = None
 
 
-def rows_of(known: Distribution, single_weight: float = 1.0) -> list[Row]:
+def rows_of(known: Distribution) -> list[Row]:
     """All figures of the profile."""
     shares = shares_of(known)
     return [
-        *_histograms(known, single_weight),
+        *_histograms(known),
         *_associations(known, shares),
         *_classes(known, shares),
     ]
@@ -63,11 +63,11 @@ def table_of(rows: list[Row]) -> Any:
     return pa.table({name: pa.array([row[name] for row in found], kinds[name]) for name in NAMES})
 
 
-def _histograms(known: Distribution, single_weight: float) -> list[Row]:
+def _histograms(known: Distribution) -> list[Row]:
     tables, rows = known.tables, list[Row]()
     for one, counts in zip(known.bins.columns, tables.ones, strict=True):
         # The noise of a bin beyond an even spread: one of B directions is taken away.
-        noise = tables.deviation / single_weight * float(np.sqrt(1 - 1 / len(counts)))
+        noise = tables.single_deviation * float(np.sqrt(1 - 1 / len(counts)))
         reach = DEVIATIONS * noise / tables.total
         for name, share in zip(bin_names(one), counts / tables.total, strict=True):
             missing = one.column.missing and name == "missing"

@@ -4,7 +4,8 @@ columns and then moved until all pairs agree as far as they can (docs/inputs.md#
 Everything here is post-processing of the release. The tables are first made into shares that agree with each
 other: interactions are shrunk by how much of them is noise (James and Stein 1961), and each pair is fitted to
 the shares of its two columns (Deming and Stephan 1940). The tree is the one of Chow and Liu (1968); how
-records are moved follows Zhang et al. 2021 (PrivSyn, arXiv 2012.15128).
+records are moved follows Zhang et al. 2021 (PrivSyn, arXiv 2012.15128). Labels come last, from the law of
+largest entropy that has the label's tables with all columns: a tree would let each record know one of them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,12 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 SWEEPS = 12
 FITTING_STEPS = 30
+LABEL_RIDGE = 0.3
+"""Of the scores of labels, in deviations of the noise of a share; docs/inputs.md says how it was chosen."""
+LABEL_STEPS = 100
+MOST_FITTED = 8192
+"""Records to which the scores of labels are fitted."""
+DAMPINGS = np.concatenate([[0.0], 10.0 ** np.arange(-3.0, 9.0, 0.5)])
 LEAST_DRAWN = 4096
 """Records that are drawn at once for batches: few of them could not follow the tables."""
 
@@ -39,11 +47,13 @@ class Shares:
         ones: of each column.
         pairs: of each pair of columns.
         strength: of each pair, how much it says beyond its columns; 0 where that is no more than noise.
+        label_noise: deviation of a share of a pair with the label.
     """
 
     ones: tuple[Floats, ...]
     pairs: dict[tuple[int, int], Floats]
     strength: dict[tuple[int, int], float]
+    label_noise: float
 
     def pair(self, first: int, second: int) -> Floats:
         """The shares of two columns, in this order."""
@@ -69,7 +79,7 @@ def shares_of(known: Distribution) -> Shares:
         apart = pairs[first, second] - np.outer(ones[first], ones[second])
         sure = energy > expected * (1.0 + 2.0 * np.sqrt(2.0 / max(free, 1)))
         strength[first, second] = float(np.abs(apart).sum()) / 2 if sure else 0.0
-    return Shares(ones, pairs, strength)
+    return Shares(ones, pairs, strength, tables.label_deviation / tables.total)
 
 
 def _positive(shares: Floats) -> Floats:
@@ -117,7 +127,58 @@ def draw_bins(shares: Shares, rows: int, random: Any, sweeps: int = SWEEPS) -> I
         for value in np.unique(bins[:, parent]):
             here = np.flatnonzero(bins[:, parent] == value)
             bins[here, column] = _spread(table[value] / table[value].sum(), len(here), random)
-    return _moved(bins, shares, random, sweeps)
+    return _labelled(_moved(bins, shares, random, sweeps), shares, random)
+
+
+def _labelled(bins: Integers, shares: Shares, random: Any) -> Integers:
+    """The records with labels drawn anew, given all other columns."""
+    starts = np.cumsum([0, *(len(one) for one in shares.ones[:-1])])
+    some = bins if len(bins) <= MOST_FITTED else random.permutation(bins)[:MOST_FITTED]
+    weight, offset = _label_scores(some, shares, starts)
+    scores = np.broadcast_to(offset, (len(bins), len(offset))).copy()
+    for column, start in enumerate(starts[:-1]):
+        scores += weight[bins[:, column] + start]
+    chances = _softmax(scores).cumsum(axis=1)
+    labels = (chances < random.random(len(bins))[:, None]).sum(axis=1)
+    bins[:, -1] = np.minimum(labels, len(offset) - 1)
+    return bins
+
+
+def _label_scores(bins: Integers, shares: Shares, starts: Integers) -> tuple[Floats, Floats]:
+    """Logistic regression whose sums are not counted over labels but given: the label's shares in each bin."""
+    from scipy.optimize import minimize
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    wide, classes = int(starts[-1]), len(shares.ones[-1])
+    rows = np.zeros((len(bins), wide))
+    rows[np.arange(len(bins))[:, None], bins[:, :-1] + starts[:-1]] = 1.0
+    inside = np.concatenate(
+        [shares.pair(column, len(starts) - 1) / one[:, None] for column, one in enumerate(shares.ones[:-1])]
+    )
+    wanted = inside * rows.mean(axis=0)[:, None]
+    ridge = max(LABEL_RIDGE * shares.label_noise, 1e-6)
+
+    def loss(flat: Floats) -> tuple[float, Floats]:
+        weight, offset = flat[classes:].reshape(wide, classes), flat[:classes]
+        scores = rows @ weight + offset
+        top = scores.max(axis=1, keepdims=True)
+        normal = top[:, 0] + np.log(np.exp(scores - top).sum(axis=1))
+        chances = np.exp(scores - normal[:, None])
+        value = normal.mean() - (weight * wanted).sum() - offset @ shares.ones[-1]
+        slope = rows.T @ chances / len(rows) - wanted + ridge * weight
+        found = np.concatenate([chances.mean(axis=0) - shares.ones[-1], slope.ravel()])
+        return float(value + ridge / 2 * (weight**2).sum()), found
+
+    start = np.concatenate([np.log(shares.ones[-1]), np.zeros(wide * classes)])
+    with threadpool_limits(1):
+        flat = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": LABEL_STEPS}).x
+    return flat[classes:].reshape(wide, classes), flat[:classes]
+
+
+def _softmax(scores: Floats) -> Floats:
+    chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+    found: Floats = chances / chances.sum(axis=1, keepdims=True)
+    return found
 
 
 def _spread(shares: Floats, rows: int, random: Any) -> Integers:
@@ -228,14 +289,23 @@ def _within(
 
 
 def _smoothed(counts: Floats, deviation: float) -> Floats:
-    """Noisy counts, each the mean of as many around it as the noise needs, and of none where it is small."""
-    mean = max(float(counts.sum()) / len(counts), 1e-9)
-    reach = min(int((deviation / mean) ** (2 / 3)), len(counts) // 4)
-    if reach == 0:
-        return counts
-    padded = np.concatenate([counts[:reach][::-1], counts, counts[-reach:][::-1]])
-    found: Floats = np.convolve(padded, np.full(2 * reach + 1, 1 / (2 * reach + 1)), mode="valid")
+    """Noisy counts without most of the noise: second differences are damped (Whittaker 1923) as much as makes
+    the error least, by its unbiased estimate (Stein 1981).
+    """
+    values, vectors = _roughness(len(counts))
+    turned = vectors.T @ counts
+    gains = 1.0 / (1.0 + DAMPINGS[:, None] * values)
+    errors = ((1.0 - gains) ** 2 * turned**2 + 2.0 * deviation**2 * gains).sum(axis=1)
+    found: Floats = vectors @ (gains[errors.argmin()] * turned)
     return found
+
+
+@cache
+def _roughness(size: int) -> tuple[Floats, Floats]:
+    """Eigenvalues and eigenvectors of the sum of squared second differences."""
+    differences = np.diff(np.eye(size), 2, axis=0)
+    values, vectors = np.linalg.eigh(differences.T @ differences)
+    return np.maximum(values, 0.0), vectors
 
 
 def stream(

@@ -43,7 +43,7 @@ def parse_bound(text: str, why: str = "") -> Bound:
         InputError: they are no two ascending numbers or dates.
     """
     parts = text.replace("[", " ").replace("]", " ").replace(",", " ").replace(";", " ").split()
-    values = [yaml.safe_load(part) for part in parts] if len(parts) == 2 else []
+    values = [_value(part) for part in parts] if len(parts) == 2 else []
     numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
     same = len(values) == 2 and (
         len(numbers) == 2 or (not numbers and all(hasattr(value, "year") for value in values))
@@ -51,6 +51,15 @@ def parse_bound(text: str, why: str = "") -> Bound:
     if not same or not values[0] < values[1] or any(math.isinf(value) for value in numbers):
         raise InputError(f"'{text}' is no bound: {FORM}")
     return Bound(values[0], values[1], why)
+
+
+def _value(text: str) -> Any:
+    """A number or a date; YAML takes 1e9 and 1.5e-3 without a sign or a point for text."""
+    value = yaml.safe_load(text)
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def read_dictionary(path: Path) -> dict[str, Bound]:

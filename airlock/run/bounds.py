@@ -36,7 +36,10 @@ def find(workspace: Path, project: Project, columns: Sequence[str], epsilon: flo
     schema = load_schema(workspace / f"data/schemas/{params.dataset}.yaml")
     numbers = {column.name for column in schema.columns if column.type == "number"}
     if unknown := [name for name in columns if name not in numbers]:
-        raise InputError(f"column '{unknown[0]}' is no number of schema '{schema.name}'")
+        raise InputError(
+            f"column '{unknown[0]}' is no number of schema '{schema.name}', which is the data set of params.yaml "
+            "(`airlock data use NAME` changes it)"
+        )
     release = {"mechanism": "bounds", "epsilon": epsilon, "options": {"columns": sorted(set(columns))}}
     with asked(workspace, {**release, "passes": "auto", "features": "auto"}):
         done = subprocess.run(

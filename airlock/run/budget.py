@@ -288,19 +288,25 @@ def _plan_of(plans: questions.Plans, out: str) -> Plan:
 
 
 def _settled(plan: Plan) -> str:
-    """What a mechanism with bins chose from public facts: bins of a number and of each column, and shares.
+    """What a mechanism with bins chose from public facts: bins of a number and of each column, shares, and how
+    loud its tables are.
 
-    Parameters come from behind the wall and are a mechanism's own: nothing else is taken for these three.
+    Parameters come from behind the wall and are a mechanism's own: nothing else is taken for these four.
     """
-    bins, sizes, shares = (plan.parameters.get(name) for name in ("bins", "sizes", "shares"))
-    if type(bins) is not int or not isinstance(sizes, list) or not isinstance(shares, Mapping):
+    known = plan.parameters
+    bins, sizes, shares, weights = (known.get(name) for name in ("bins", "sizes", "shares", "weights"))
+    if type(bins) is not int or not isinstance(sizes, list):
         return ""
-    if not all(type(share) is float for share in shares.values()):
+    if not isinstance(shares, Mapping) or not isinstance(weights, Mapping):
         return ""
-    named = ", ".join(f"{purpose} {share:.3g}" for purpose, share in shares.items())
+    if not all(type(value) is float for value in (*shares.values(), *weights.values())):
+        return ""
+    named, loud = (
+        ", ".join(f"{name} {value:.3g}" for name, value in one.items()) for one in (shares, weights)
+    )
     first = ", ".join(str(size) for size in sizes[:40])
     more = "" if len(sizes) <= 40 else ", ..."
-    return f"bins of a number {bins}, of the columns {first}{more}; shares {named}"
+    return f"bins of a number {bins}, of the columns {first}{more}; shares {named}; weights {loud}"
 
 
 def override(params: Params, settings: Mapping[str, Any]) -> Params:

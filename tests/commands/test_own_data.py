@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from airlock.commands import add, data, init, keys, log
 from airlock.errors import InputError, KeysError, SchemaError
 from airlock.owner.keys import Keyring
+from airlock.records.filling import Bound, parse_bound
 from tests.support.clinic import Clinic, make_clinic
 
 CSV = "age,site,outcome\n" + "".join(
@@ -180,8 +181,10 @@ def test_bounds_are_filled_by_pattern_and_from_a_data_dictionary(
         airlock("init", "--confirm", "grades")
     with pytest.raises(InputError, match="'note_\\*' fits no number"):
         airlock("init", "--draft", "grades", "--bounds", "0,1", "--columns", "note_*")
-    with pytest.raises(InputError, match="is no bound"):
-        airlock("init", "--draft", "grades", "--bounds", "3,0")
+    for wrong in ("3,0", "1e9,-1e9", "-inf,1e9", "nan,1", "low,high"):
+        with pytest.raises(InputError, match="is no bound"):
+            airlock("init", "--draft", "grades", f"--bounds={wrong}")
+    assert parse_bound("-1e9,1.5E3") == Bound(-1e9, 1.5e3), "YAML takes such numbers for text"
     said = airlock("init", "--draft", "grades", "--bounds-from", str(tmp_path / "dictionary.csv"))
     assert "airlock init --confirm grades" in said
     assert "why: human life" in draft_of(clinic, "grades").read_text()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from airlock.models import synthesis
 from airlock.models.bins import Binned, Bins, Column
 from airlock.models.distribution import Distribution
 from airlock.models.marginals import Layout, one_hot, tables_of, vector_of
@@ -94,6 +95,35 @@ def test_a_missing_bin_is_missing_and_fine_histograms_are_followed() -> None:
     # Of every four fine bins only the first has records.
     assert np.mean(np.isin(low, [0.0, 0.25, 0.5, 0.75])) > 0.99 and np.allclose(high - low, 1 / 16)
     assert np.array_equal(np.floor(low * 4).astype(int), bins[:, 0])
+
+
+def test_labels_know_of_every_column() -> None:
+    """Eight columns each say a little of the label: a tree would let a record's label know of one."""
+    random, sizes = np.random.default_rng(0), (*(2,) * 8, 2)
+    inputs = random.integers(0, 2, (20_000, 8))
+    label = inputs.sum(axis=1) + random.normal(0, 0.5, len(inputs)) > 4
+    bins = np.column_stack([inputs, label])
+    rows, layout = one_hot(bins, np.ones(len(bins)), sizes), Layout(sizes)
+    vector = vector_of((rows.T @ rows).astype(np.int64), layout)
+    columns = [Binned(Column(f"c{k}", "category", width=2, categories=("x", "y"))) for k in range(9)]
+    known = Distribution(
+        Bins(tuple(columns)), tables_of(vector, layout, scale=2.0**30, n=len(bins)), {}, 0.0, len(bins)
+    )
+    made = draw_bins(shares_of(known), 5000, np.random.default_rng(0))
+    assert np.mean((made[:, :8].sum(axis=1) > 4) == made[:, 8]) > 0.82
+    for column in range(8):
+        agree = np.mean(bins[:, column] == bins[:, 8])
+        assert np.mean(made[:, column] == made[:, 8]) == pytest.approx(agree, abs=0.03)
+
+
+def test_smoothing_takes_noise_and_leaves_what_is_not_noise() -> None:
+    random = np.random.default_rng(0)
+    hill = 400 * np.exp(-(((np.arange(64) - 30) / 12.0) ** 2))
+    noisy = hill + random.normal(0, 40, 64)
+    assert np.abs(synthesis._smoothed(noisy, 40.0) - hill).sum() < np.abs(noisy - hill).sum() / 2
+    spikes = np.where(np.arange(64) % 8 == 0, 1000.0, 0.0)
+    assert np.abs(synthesis._smoothed(spikes, 5.0) - spikes).max() < 50
+    assert np.allclose(synthesis._smoothed(spikes, 0.0), spikes)
 
 
 def test_rows_and_seeds() -> None:

@@ -29,7 +29,7 @@ def write_profile(room: Room) -> dict[str, Any] | None:
     import pyarrow.parquet as pq
 
     known = distribution_of(release.details, load_tensors(folder / "release.safetensors"))
-    rows = rows_of(known, float(release.details["weights"]["single"]))
+    rows = rows_of(known)
     pq.write_table(table_of(rows), room.path("data/report") / FILE)
     return section_of(known, rows)
 

@@ -36,9 +36,10 @@ MOST_COLUMNS = 128
 MOST_CELLS = 2**22
 LEAST_BINS, MOST_BINS = 3, 32
 # docs/inputs.md says on which tables these were chosen.
-HISTOGRAM_SHARE = 0.1
+HISTOGRAM_SHARE = 0.3
 RECORDS_PER_BIN = 2.0
-RECORDS_PER_EDGE = 0.25
+SINGLE_ENERGY, LABEL_ENERGY = 1.0, 2.0
+"""Of all tables of one column, and of all those with the label, beside that of all other tables."""
 
 
 class Options(Section):
@@ -53,8 +54,8 @@ class Options(Section):
 
     bins: int | None = Field(None, ge=2, le=binning.FINE)
     histogram_share: float = Field(HISTOGRAM_SHARE, gt=0, lt=1)
-    single_weight: float = Field(1.0, ge=2.0**-6, le=2.0**6)
-    label_weight: float = Field(1.0, ge=2.0**-6, le=2.0**6)
+    single_weight: float | None = Field(None, ge=2.0**-6, le=2.0**6)
+    label_weight: float | None = Field(None, ge=2.0**-6, le=2.0**6)
 
 
 @dataclass(frozen=True)
@@ -102,15 +103,15 @@ def resolve(params: Params, facts: Facts) -> Recipe:
     """
     options = check(Options, params.release.options, "params.yaml: release.options")
     check_local(params, NAME)
-    check_size(facts.n, math.ceil(max(1.0, options.single_weight, options.label_weight)) * GRID)
     columns = _columns(params, facts)
+    weights = _weights(options, len(columns))
+    check_size(facts.n, math.ceil(max(1.0, weights.single, weights.label)) * GRID)
     per_unit = records_per_unit(params, facts)
     mu = _mu(params)
     reads = params.release.passes
-    fine_bins = [len(even_edges(column, binning.FINE)) + 1 for column in columns if column.divided]
     bins = options.bins or _bins(facts.n, len(columns), mu / per_unit)
     if reads == "auto":
-        reads = 2 if fine_bins and _edges_pay(facts.n, fine_bins, mu / per_unit, options) else 1
+        reads = 2
     if reads not in (1, 2):
         raise ParamsError(f"params.yaml: release.passes {reads} is not offered by '{NAME}': use auto, 1 or 2")
     while True:
@@ -122,7 +123,7 @@ def resolve(params: Params, facts: Facts) -> Recipe:
             bins,
             reads,
             {"tables": 1.0},
-            Weights(options.single_weight, options.label_weight, 1.0),
+            weights,
             per_unit,
             moved_records(params, facts),
         )
@@ -186,12 +187,13 @@ def _bins(n: int, columns: int, mu: float) -> int:
     return max(LEAST_BINS, min(MOST_BINS, math.floor(math.sqrt(n / (RECORDS_PER_BIN * deviation)))))
 
 
-def _edges_pay(n: int, fine_bins: list[int], mu: float, options: Options) -> bool:
-    """Whether a fine bin has RECORDS_PER_EDGE deviations of its noise on the mean; a column of few whole
-    numbers has few fine bins.
-    """
-    deviation = math.sqrt(len(fine_bins) / options.histogram_share) / mu
-    return n * len(fine_bins) / sum(fine_bins) >= RECORDS_PER_EDGE * deviation
+def _weights(options: Options, columns: int) -> Weights:
+    """Tables of one column, and those with the label, are few beside all others, and most is asked of them."""
+    return Weights(
+        options.single_weight or math.sqrt(max(1.0, SINGLE_ENERGY * (columns - 1) / 2)),
+        options.label_weight or math.sqrt(max(1.0, LABEL_ENERGY * (columns - 1) / 2)),
+        1.0,
+    )
 
 
 def queries(recipe: Recipe, params: Params) -> list[Query]:

@@ -260,16 +260,25 @@ def test_bins_grow_with_records_and_budget_and_shrink_with_columns() -> None:
     assert bins(10**8, 120, 8) < inputs.MOST_BINS
 
 
-def test_edges_are_asked_for_where_fine_bins_have_records() -> None:
-    """Columns of few whole numbers have few fine bins, and pay sooner."""
-    ends = {True: 9.0, False: 1.0}
-    for whole, n, passes in ((True, 400, 2), (False, 400, 1), (False, 4000, 2), (True, 30, 1)):
+def test_edges_are_asked_for_where_a_column_has_more_fine_bins_than_bins() -> None:
+    for last, whole, passes in ((1.0, False, 2), (40.0, True, 2), (2.0, True, 1)):
         columns = [
-            {"name": f"c{k}", "type": "number", "width": 1, "bounds": [0.0, ends[whole]], "whole": whole}
+            {"name": f"c{k}", "type": "number", "width": 1, "bounds": [0.0, last], "whole": whole}
             for k in range(9)
         ]
-        known = facts(np.zeros((1, 9)), 2, n=n, columns=columns)
-        assert inputs.resolve(asked(), known).passes == passes, (whole, n)
+        known = facts(np.zeros((1, 9)), 2, n=400, columns=columns)
+        assert inputs.resolve(asked(), known).passes == passes, last
+
+
+@pytest.mark.parametrize("columns", [2, 9, 60])
+def test_tables_of_one_column_and_of_the_label_are_louder_by_their_number(columns: int) -> None:
+    """One part for tables of one column, two for those with the label, one for all others."""
+    about = facts(np.zeros((1, columns)), 2, n=400)
+    weights = inputs.resolve(asked(), about).weights
+    assert weights.single**2 == pytest.approx(max(1.0, columns / 2))
+    assert weights.label**2 == pytest.approx(columns) and weights.pair == 1.0
+    named = inputs.resolve(asked(options={"single_weight": 1.0, "label_weight": 1.0}), about).weights
+    assert (named.single, named.label) == (1.0, 1.0)
 
 
 def test_a_user_with_many_records_costs_more_noise() -> None:
