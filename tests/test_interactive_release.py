@@ -9,15 +9,18 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Workspace
+from tests.conftest import PATIENCE, Workspace
 from tests.run.test_stage import reserved, spent
+from tests.support.prefect_server import wait_for
 from tests.test_compared_mechanisms import ask
 
+RELEASE = "data/released/release"
 # About 600 steps on 456 records: a checkpoint is kept after every hundredth.
 CASES = [
     ("dp-mac", "{hidden: [8], epochs: 60, batch: 46, histogram_sigma: 30.0, device: cpu}"),
@@ -74,3 +77,70 @@ def test_beyond_the_cap_nothing_is_read(finished: Workspace) -> None:
     assert (spent(finished), reserved(finished)) == before
     release = json.loads((finished.root / "data/released/release/release.json").read_text())
     assert release["mechanism"] == "coefficients", "what was there is still there"
+
+
+# Stands for a runner that gives every release one folder, as it once did.
+SHARED = """
+import sys
+from airlock.cli import main
+from airlock.run import stage
+
+def checkpoint(asked, progress=""):
+    folder = asked.project.checkpoints / "one" / asked.zone / "walk"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+stage.checkpoint = checkpoint
+sys.argv = ["airlock", "run", "release"]
+main()
+"""
+
+
+def family(process: int) -> list[int]:
+    """A process and all that it started."""
+    found = [process]
+    for one in found:
+        for children in Path(f"/proc/{one}/task").glob("*/children"):
+            found += map(int, children.read_text().split())
+    return found
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize(
+    ("command", "well"),
+    [(("airlock", "run", "release"), True), ((sys.executable, "-c", SHARED), False)],
+    ids=["each its own", "one for all, the control"],
+)
+def test_checkpoints_of_two_clones_do_not_meet(
+    finished: Workspace, tmp_path: Path, command: tuple[str, ...], well: bool
+) -> None:
+    """One clone is in the middle of its release while another, of the same AIRLOCK_HOME, begins and ends one."""
+    shutil.copytree(finished.root, tmp_path / "clone", symlinks=True)
+    clone = Workspace(tmp_path / "clone", finished.home)
+    for place, epochs in ((finished, 120), (clone, 121)):
+        ask(place, "ellipsoid-noise", f"{{epochs: {epochs}, batch: 46, device: cpu}}")
+    checkpoints = finished.home / "airlock/airlock-default/checkpoints"
+    first = subprocess.Popen(
+        command, cwd=finished.root, env=finished.environment, start_new_session=True, stderr=subprocess.PIPE
+    )
+    try:
+        wait_for(lambda: any(checkpoints.glob("*/*/*/*.safetensors")) or first.poll() is not None, "one")
+        running = family(first.pid)
+        for process in running:
+            os.kill(process, signal.SIGSTOP)
+        second = subprocess.run(command, cwd=clone.root, env=clone.environment, check=False, timeout=PATIENCE)
+        assert second.returncode == 0
+        for process in reversed(running):
+            os.kill(process, signal.SIGCONT)
+        assert (first.wait(PATIENCE) == 0) == well, first.stderr.read()  # type: ignore[union-attr]
+    finally:
+        if first.poll() is None:
+            os.killpg(first.pid, signal.SIGKILL)
+            first.wait()
+    if well:
+        made = [
+            json.loads((place.root / RELEASE / "release.json").read_text()) for place in (finished, clone)
+        ]
+        assert [one["mechanism"] for one in made] == ["ellipsoid-noise"] * 2
+        assert made[0]["release_id"] != made[1]["release_id"]
+        assert not any(checkpoints.glob("*/*/*/*.safetensors")), "a run that ends well keeps nothing"

@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +19,18 @@ from airlock.evidence import receipts
 from airlock.evidence.revisions import load_graph
 from airlock.inside import manifest
 from airlock.ledger import Ledger
+from airlock.ledger.chain import Entry
+from airlock.ledger.store import Store
 from airlock.owner.home import Project
 from airlock.owner.keys import Keyring, signer
 from airlock.params import load_params
 from airlock.privacy.plan import Plan
 from airlock.records import handles
-from airlock.run import archive, budget, orders, reconcile
+from airlock.run import archive, budget, orders, reconcile, witness
 from tests.commands.test_budget import ask, desk, spend, told
+from tests.ledger.conftest import KINDS, Urls, schemas, server
 
-__all__ = ["desk"]  # the fixture
+__all__ = ["desk", "server"]  # the fixtures
 
 
 PRICED: dict[float, list[orders.Order]] = {}
@@ -47,6 +52,63 @@ def owner(desk: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     Keyring.create(desk)
     receipts.pin(Path.cwd(), signer(desk).public_key, owner=True)
     return desk
+
+
+@dataclass(frozen=True)
+class Desk:
+    """An owner whose ledger is in a database of either kind.
+
+    Attributes:
+        elsewhere: gives an empty database of a server; None where the ledger is a file in AIRLOCK_HOME.
+        name: says to the commands where the ledger is.
+    """
+
+    owner: Project
+    elsewhere: Urls | None
+    name: Callable[[str], None]
+
+    def open(self) -> None:
+        """Begin the ledger where it is to be."""
+        if self.elsewhere:
+            self.name(self.elsewhere())
+            Ledger.open(self.owner.ledger_url, create=True).set_cap("clinic", 3, 1e-5, who="o", why="w")
+
+    def back_up(self, folder: Path) -> Backup:
+        shutil.copytree(self.owner.folder, folder)
+        return Backup(folder, tuple(Ledger.open(self.owner.ledger_url, create=False).history()))
+
+    def put_back(self, backup: Backup, *, only_the_ledger: bool = False) -> None:
+        """A server's database is restored into a new one, as its own tools do."""
+        if not (only_the_ledger and self.elsewhere):
+            put_back(self.owner, backup.folder, only="ledger.db" if only_the_ledger else "")
+        if self.elsewhere:
+            store = Store(self.elsewhere())
+            with store.writing() as connection:
+                store.upgrade(connection)
+                for entry in backup.entries:
+                    store.append(connection, entry)
+            self.name(store.url.render_as_string(hide_password=False))
+
+
+@dataclass(frozen=True)
+class Backup:
+    """AIRLOCK_HOME, and the ledger's entries at that time."""
+
+    folder: Path
+    entries: tuple[Entry, ...]
+
+
+@pytest.fixture(params=KINDS)
+def either(
+    request: pytest.FixtureRequest, owner: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Desk:
+    """A desk with a ledger in each kind of database."""
+    fresh = None
+    if request.param == "postgresql":
+        fresh = schemas(request.getfixturevalue("server"), tmp_path.name)
+    made = Desk(owner, fresh, lambda url: monkeypatch.setenv("AIRLOCK_LEDGER_URL", url))
+    made.open()
+    return made
 
 
 def release(place: Project, epsilon: float) -> orders.Order:
@@ -125,13 +187,14 @@ def put_back(place: Project, backup: Path, *, only: str = "") -> None:
 
 
 def test_ledger_put_back_does_not_spend_again(
-    owner: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    either: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    owner = either.owner
     release(owner, 1.0)
-    backup = shutil.copytree(owner.folder, tmp_path / "backup")
+    backup = either.back_up(tmp_path / "backup")
     release(owner, 2.0)
     true_total = Ledger.open(owner.ledger_url, create=False).spent("clinic").epsilon
-    put_back(owner, backup)
+    either.put_back(backup)
     with pytest.raises(
         LedgerError, match=r"real ledger: head .* nothing is spent; run `airlock budget verify`"
     ):
@@ -146,22 +209,22 @@ def test_ledger_put_back_does_not_spend_again(
 
 @pytest.mark.parametrize("kept", ["archive", "home receipts", "committed receipts", "witness"])
 def test_every_witness_by_itself_finds_it(
-    owner: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str
+    either: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str
 ) -> None:
+    owner = either.owner
     if kept == "witness":
         monkeypatch.setenv("AIRLOCK_WITNESS", str(tmp_path / "witness.jsonl"))
     release(owner, 1.0)
-    backup = shutil.copytree(owner.folder, tmp_path / "backup")
+    backup = either.back_up(tmp_path / "backup")
     release(owner, 2.0)
     if kept == "committed receipts":
         commit_receipts()
     for file in Path("receipts/release").glob("*.json"):
         file.unlink()
+    either.put_back(backup, only_the_ledger=kept in ("archive", "home receipts"))
     if kept in ("archive", "home receipts"):
-        put_back(owner, backup, only="ledger.db")
         shutil.rmtree(owner.receipts if kept == "archive" else owner.archive)
-    else:
-        put_back(owner, backup)
+        shutil.rmtree(owner.folder / witness.FOLDER)
     with pytest.raises(LedgerError, match="nothing is spent"):
         release(owner, 2.5)
 
@@ -177,14 +240,15 @@ def test_books_that_agree_say_nothing(
     assert len((tmp_path / "witness.jsonl").read_text().splitlines()) == 3
 
 
-def test_two_homes_that_both_went_on_are_a_fork(owner: Project, tmp_path: Path) -> None:
+def test_two_homes_that_both_went_on_are_a_fork(either: Desk, tmp_path: Path) -> None:
+    owner = either.owner
     release(owner, 0.5)
-    backup = shutil.copytree(owner.folder, tmp_path / "backup")
+    backup = either.back_up(tmp_path / "backup")
     release(owner, 1.0)
     first = shutil.copytree("receipts", tmp_path / "receipts of the first")
-    put_back(owner, backup)
+    either.put_back(backup)
     for file in Path("receipts/release").glob("*.json"):
-        if not (backup / "receipts/release" / file.name).exists():
+        if not (backup.folder / "receipts/release" / file.name).exists():
             file.unlink()
     release(owner, 2.0)
     shutil.copytree(first, "receipts", dirs_exist_ok=True)
@@ -196,13 +260,14 @@ def test_two_homes_that_both_went_on_are_a_fork(owner: Project, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["ledger put back", "home put back"])
-def test_recover_charges_again_and_then_the_books_agree(owner: Project, tmp_path: Path, whole: bool) -> None:
+def test_recover_charges_again_and_then_the_books_agree(either: Desk, tmp_path: Path, whole: bool) -> None:
+    owner = either.owner
     release(owner, 1.0)
-    backup = shutil.copytree(owner.folder, tmp_path / "backup")
+    backup = either.back_up(tmp_path / "backup")
     lost = release(owner, 2.0)
+    true_total = Ledger.open(owner.ledger_url, create=False).spent("clinic").epsilon
+    either.put_back(backup, only_the_ledger=not whole)
     ledger = Ledger.open(owner.ledger_url, create=False)
-    true_total = ledger.spent("clinic").epsilon
-    put_back(owner, backup, only="" if whole else "ledger.db")
     done = ask("recover", "--why", "disk failure")
     assert done.exit_code == 0, done.exception
     assert f"charged again: release {lost.release_id[:12]}" in done.stdout
@@ -318,16 +383,16 @@ DECISIONS: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("decision", DECISIONS)
 def test_decision_without_a_receipt_is_not_forgotten_with_the_database(
-    owner: Project, tmp_path: Path, decision: str
+    either: Desk, tmp_path: Path, decision: str
 ) -> None:
     """Nobody signs a receipt for a cap: the home itself remembers the last head."""
-    spend(owner, 0.5)
-    backup = shutil.copytree(owner.folder, tmp_path / "backup")
+    spend(either.owner, 0.5)
+    backup = either.back_up(tmp_path / "backup")
     assert ask(*DECISIONS[decision]).exit_code == 0
     assert ask("verify").exit_code == 0
-    put_back(owner, backup, only="ledger.db")
+    either.put_back(backup, only_the_ledger=True)
     with pytest.raises(LedgerError, match="nothing is spent"):
-        release(owner, 1.0)
+        release(either.owner, 1.0)
 
 
 def test_another_database_is_not_a_second_budget(
@@ -360,8 +425,9 @@ def test_receipt_that_a_later_commit_removed_still_bears_witness(owner: Project,
 
 @pytest.mark.parametrize("how", ["cut", "emptied", "not mounted"])
 def test_witness_that_lost_its_end_is_none(
-    owner: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+    either: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
+    owner = either.owner
     file = tmp_path / "disk/witness.jsonl"
     file.parent.mkdir()
     monkeypatch.setenv("AIRLOCK_WITNESS", str(file))

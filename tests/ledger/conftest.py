@@ -88,18 +88,23 @@ def server() -> Iterator[str]:
 @pytest.fixture(params=KINDS)
 def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Urls:
     """Gives the URL of a new, empty place for a ledger at every call."""
+    if request.param == "postgresql":
+        return schemas(request.getfixturevalue("server"), tmp_path.name)
     numbers = itertools.count()
-    if request.param == "sqlite":
-        return lambda: f"sqlite:///{tmp_path}/home/{next(numbers)}.db"
-    server = request.getfixturevalue("server")
+    return lambda: f"sqlite:///{tmp_path}/home/{next(numbers)}.db"
+
+
+def schemas(server: str, name: str) -> Urls:
+    """Makes an empty schema on the server at every call."""
+    numbers = itertools.count()
 
     def schema() -> str:
         import psycopg
 
-        name = f"{tmp_path.name}_{os.getpid()}_{next(numbers)}".lower().replace("-", "_")[-60:]
+        made = f"{name}_{os.getpid()}_{next(numbers)}".lower().replace("-", "_")[-60:]
         with psycopg.connect(server, autocommit=True) as connection:
-            connection.execute(f'CREATE SCHEMA "{name}"'.encode())
-        return f"{server}&options=-csearch_path%3D{name}"
+            connection.execute(f'CREATE SCHEMA "{made}"'.encode())
+        return f"{server}&options=-csearch_path%3D{made}"
 
     return schema
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -119,3 +121,78 @@ def test_ledger_is_not_moved_onto_itself(owner: Project) -> None:
     release(owner, 0.5)
     assert "is where the ledger is kept" in str(ask("move", owner.ledger_url).exception)
     release(owner, 1.0)
+
+
+FULL = pytest.mark.skipif(os.geteuid() != 0, reason="needs a disk of its own")
+
+
+def on_a_full_disk(folder: Path, *commands: str) -> str:
+    """What shell commands print behind a small disk on `folder`, which has what is there and no room for more until
+    `fill` is removed; only they see it. `$airlock` is the command.
+    """
+    mounted = (
+        f"cp -a {folder}/. {folder}.kept && mount -t tmpfs -o size=512k,mode=700 none {folder} && "
+        f"cp -a {folder}.kept/. {folder} && {{ cat /dev/zero > {folder}/fill; }} 2>/dev/null; cd {Path.cwd()}"
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f"mkdir -p {folder}.kept; {mounted}; " + "; ".join(commands)],
+        env={**os.environ, "airlock": f"{sys.executable} -m airlock"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.stdout.startswith(("mount:", "unshare:")):
+        pytest.skip("no mounts here")
+    return done.stdout
+
+
+@FULL
+def test_move_to_a_disk_that_is_full_is_one_line_and_changes_nothing(
+    owner: Project, urls: Urls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From either kind of database."""
+    release(owner, 0.5)
+    monkeypatch.setenv("AIRLOCK_LEDGER_URL", moved_to(owner, urls()))
+    before = Ledger.open(owner.ledger_url, create=False).history()
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    target = f"sqlite:///{disk}/ledger.db"
+    said = on_a_full_disk(disk, f"$airlock budget move {target}", "echo $?").splitlines()
+    assert len(said) == 2 and said[1] == "1", said
+    assert said[0].startswith("airlock: ") and "make room" in said[0]
+    assert Ledger.open(owner.ledger_url, create=False).history() == before
+    release(owner, 1.0)  # it is still the ledger, and goes on
+    said = on_a_full_disk(
+        disk,
+        f"$airlock budget move {target} >/dev/null 2>&1",
+        f"rm {disk}/fill",
+        f"$airlock budget move {target}",
+    ).splitlines()
+    assert "copied and checked" in said[0], "what the first one left is no ledger, and in nobody's way"
+
+
+def moved_to(owner: Project, url: str) -> str:
+    Ledger.open(owner.ledger_url, create=False).move_to(url)
+    return url
+
+
+@FULL
+def test_move_from_a_disk_that_is_full_is_completed_once_there_is_room(owner: Project, urls: Urls) -> None:
+    """The copy is whole when the old one cannot be closed: nothing is lost, and neither is spent from twice."""
+    release(owner, 0.5)
+    target, home = urls(), owner.folder.parent
+    said = on_a_full_disk(
+        home,
+        f"$airlock budget move '{target}'",
+        "echo $?",
+        "$airlock budget verify",
+        f"rm {home}/fill",
+        "$airlock budget verify",
+        f"$airlock budget move '{target}' | grep -c 'copied and checked'",
+        "$airlock budget show",
+        f"AIRLOCK_LEDGER_URL='{target}' $airlock budget verify",
+    ).splitlines()
+    assert said[0].startswith("airlock: ") and "make room" in said[0] and said[1] == "1", said
+    assert said[2:5] == ["every entry is in its place", "every entry is in its place", "1"], said
+    assert "AIRLOCK_LEDGER_URL=" in said[5] and said[-1] == "every entry is in its place", said
