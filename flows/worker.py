@@ -72,7 +72,8 @@ async def _no_hooks(*_: Any, **__: Any) -> Any:
 async def work(pool: str) -> None:
     """Until the end."""
     vars(process)["load_flow_from_flow_run"] = _no_hooks
-    await OwnFlowsWorker(work_pool_name=pool, create_pool_if_not_found=False).start()
+    # One at a time, as flows/limits.py has it: what is due meanwhile waits on the server, and not as a process.
+    await OwnFlowsWorker(work_pool_name=pool, create_pool_if_not_found=False, limit=1).start()
 
 
 if __name__ == "__main__":

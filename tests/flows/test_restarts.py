@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flows import schedule, server
+from flows import schedule, server, worker
 from tests.conftest import ROOT, Workspace, make_workspace
 
 HOLD = """
@@ -136,3 +137,18 @@ def test_what_was_written_is_put_back_if_nothing_was_paid(workspace: Workspace, 
     workspace.run(sys.executable, "-c", TURN)
     assert params.read_text() == expected, "an edit made by hand since then stays"
     params.write_text(before)
+
+
+def test_a_worker_takes_one_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty nights on a busy machine found it: late runs were all started, and asked the server for their turn so
+    often that it answered nobody.
+    """
+    begun = []
+
+    async def start(self: worker.OwnFlowsWorker, **_: object) -> None:
+        begun.append(self._limit)
+
+    monkeypatch.setattr(worker.process, "load_flow_from_flow_run", None)  # put back afterwards
+    monkeypatch.setattr(worker.OwnFlowsWorker, "start", start)
+    asyncio.run(worker.work("open"))
+    assert begun == [1]
