@@ -5,6 +5,9 @@ The first night is a release like any other, geometry and all. Later nights ask 
 the budget: a record is on one of them. Rows of a later chapter are whitened anew by what the chapters before it
 released, which costs nothing. Told is the estimate of the newest chapter, once it is good enough, and of the
 best one before it until then.
+
+Where the map's name says how its rows lie (airlock/models/features/public.py), no night asks for geometry. All chapters
+but the last have the same rows then, and their estimates are one.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from airlock.models.features.projection import (
     steps_of,
     tensors_of,
 )
-from airlock.models.features.rows import quantise
+from airlock.models.features.rows import LIMIT, quantise
 from airlock.params import Params
 from airlock.privacy import calibration, weighing
 from airlock.privacy.plan import Facts
@@ -41,6 +44,9 @@ AVERAGES_SHARE = 0.02
 """Of mu squared, for what tells whether records change from night to night."""
 TURN_RIDGE = 0.1
 """Of the noise's radius, where rows are whitened by what was released of whitened rows."""
+TURN_LEVEL = 64.0
+"""Where rows were whitened by public facts: the noise's radius over the mean eigenvalue of the rows from which what was
+released says less about them."""
 ARGUMENT = "docs/proofs/continual.md#weighted-totals"
 
 
@@ -98,12 +104,14 @@ class Nightly:
         mu: the budget of all.
         nights: the horizon.
         turned: rows are whitened, and whitened anew where a chapter begins.
+        prepared: at first by public facts; anew where the last chapter begins, if noise allows.
     """
 
     queries: tuple[Query, ...]
     mu: float
     nights: int
     turned: bool
+    prepared: bool = False
 
     def priced(self, night: int, place: Place | None = None) -> list[Priced]:
         """What a night asks, with the noise of its place in a chapter (without one, with the most that there can be).
@@ -155,7 +163,17 @@ class WeightedTotals(NoisySums):
         begun = nights.night - 1 if self.begins else int(self.state["begun"][0])
         self.place = Place(len(ends) - 1, ends[-1] - begun, nights.night - begun, nights.night)
         self._chapters = {"ends": np.array(ends, np.int64), "begun": np.array([begun], np.int64)}
+        self.turns = self.begins and nights.former is not None and nightly.turned and self._may_turn()
         super().__init__(nightly.priced(nights.night, self.place), key=key, release_id=release_id)
+
+    def _may_turn(self) -> bool:
+        """Whether what was told says more about the rows than what they were whitened by."""
+        if not self._nightly.prepared:
+            return True
+        size, deviation = len(self.state["told/gram"]), float(self.state["told/precision"][0]) ** -0.5
+        level = spectral_radius(size, deviation) * size / LIMIT**2
+        last = self.place.night + self.place.length - self.place.number == self._nightly.nights
+        return self.place.chapter > 1 and last and level <= TURN_LEVEL
 
     def steps(self, bias: int) -> list[Step]:
         """Of tonight's rows, after the first night: those of the chapter; where one begins, those of what was told,
@@ -165,7 +183,7 @@ class WeightedTotals(NoisySums):
             return steps_of(self._of("steps"), bias)
         told = self._of("told")
         steps = steps_of(told, bias)
-        if not self._nightly.turned:
+        if not self.turns:
             return steps
         turned = turned_by(told["whitening"], told["gram"], float(told["precision"][0]) ** -0.5)
         return [Whiten(turned) if isinstance(step, Whiten) else step for step in steps]
@@ -227,7 +245,7 @@ class WeightedTotals(NoisySums):
         """The mean of a record's contribution, from all nights of the chapter (of all chapters, where rows are the
         same in all): each total by what it tells.
         """
-        fresh = self.begins and (self._nightly.turned or not self._nights.former)
+        fresh = self.turns or not self._nights.former
         weights, number = self._weights("gram")
         before = 0 if self.begins else int(self.state["counted"][0])
         counted = before + weights.weights[number - 1] * self._tonight

@@ -119,11 +119,12 @@ def whiten(gram: NDArray[np.int64], noise: float, ridge: float) -> Whiten:
     r is the radius of the noise's spectrum (semicircle law), so directions below it are damped rather than
     blown up.
     """
-    values, vectors = eigen(gram)
-    radius = spectral_radius(len(gram), noise)
-    return Whiten(
-        quantise(vectors * (np.maximum(values, 0.0) + ridge * radius) ** -0.5, COLUMN).astype(np.int64)
-    )
+    return whitened(*eigen(gram), ridge * spectral_radius(len(gram), noise))
+
+
+def whitened(values: Rows, vectors: Rows, added: float) -> Whiten:
+    """The step T = V (max(w, 0) + added)^(-1/2)."""
+    return Whiten(quantise(vectors * (np.maximum(values, 0.0) + added) ** -0.5, COLUMN).astype(np.int64))
 
 
 def spectral_radius(size: int, noise: float) -> float:

@@ -22,7 +22,7 @@ from pydantic import Field
 from airlock.errors import ParamsError, ReleaseError
 from airlock.inside.connection import Exchange
 from airlock.inside.sealed import SealedReader
-from airlock.models.features import features, quantiles
+from airlock.models.features import features, public, quantiles
 from airlock.models.features.choice import settle
 from airlock.models.features.hybrid import runs_of
 from airlock.models.features.projection import centre, tensors_of, whiten
@@ -58,6 +58,8 @@ GEOMETRY_ARGUMENT = "docs/proofs/relevance.md#geometry"
 MEAN_SHARE = {2: 0.05, 3: 0.03}
 WHITENING_SHARE = {3: 0.30}
 GRAM_SHARE = {1: 0.25, 2: 0.15, 3: 0.32}
+PREPARED_GRAM_SHARE = 0.48
+"""Over nights whose geometry is public."""
 QUANTILES_SHARE = 0.15
 MOST_AVERAGED = 64
 """Columns of a table of which nights tell averages; of a wider one they tell those of the classes alone."""
@@ -100,6 +102,7 @@ class Recipe:
     shrunk: bool = False
     nights: int = 0
     averaged: int = 0
+    prepared: bool = False
 
     @property
     def size(self) -> int:
@@ -118,6 +121,9 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
     feature_map = features.feature_map(name, facts.kind, facts.shape)
     whitened = feature_map.whitened and options.whitening
     passes = (3 if whitened else 2) if params.release.passes == "auto" else params.release.passes
+    prepared = whitened and is_prepared(params, options)
+    if prepared:
+        passes = 1
     columns = numbers_of(params, facts)
     if passes == 3 and not options.whitening:
         raise ParamsError(
@@ -137,7 +143,7 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
     wanted = {
         "mean": options.mean_share or MEAN_SHARE[passes] if passes in MEAN_SHARE else 0.0,
         "whitening": options.whitening_share or WHITENING_SHARE[passes] if passes in WHITENING_SHARE else 0.0,
-        "gram": options.gram_share or GRAM_SHARE[passes],
+        "gram": options.gram_share or (PREPARED_GRAM_SHARE if prepared else GRAM_SHARE[passes]),
         "level": LEVEL_SHARE if facts.number and passes > 1 else 0.0,
         "quantiles": QUANTILES_SHARE if columns else 0.0,
     }
@@ -158,7 +164,18 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
         averaged=facts.shape[0]
         if nights and facts.kind == "tabular" and facts.shape[0] <= MOST_AVERAGED
         else 0,
+        prepared=prepared,
     )
+
+
+def is_prepared(params: Params, options: Options) -> bool:
+    """Whether rows of many nights are whitened at first by what the map's name says: where that is enough, and nobody
+    asked for a geometry of the first night's records (release.passes 3, or a share for it).
+    """
+    release = params.release
+    asked = release.passes != "auto" or options.mean_share or options.whitening_share
+    nightly = release.horizon is not None and options.strategy == "auto"
+    return nightly and not asked and public.is_known(release.features)
 
 
 def check_engine(params: Params) -> None:
@@ -260,7 +277,8 @@ def nightly(recipe: Recipe, params: Params) -> Nightly:
         weighted_totals.AVERAGES_SHARE
     )
     mu = budget_of([*asked, averages], params.release)
-    return Nightly((*asked, averages), mu, recipe.nights, "whitening" in recipe.shares)
+    turned = recipe.prepared or "whitening" in recipe.shares
+    return Nightly((*asked, averages), mu, recipe.nights, turned, prepared=recipe.prepared)
 
 
 def plan_night(recipe: Recipe, params: Params, facts: Facts) -> Plan:
@@ -279,7 +297,7 @@ def plan_night(recipe: Recipe, params: Params, facts: Facts) -> Plan:
         "delta": params.release.delta,
         "features": recipe.features,
         "shares": {query.purpose: query.share for query in asked.queries},
-        "whitening_ridge": recipe.ridge,
+        **({"geometry": "public"} if recipe.prepared else {"whitening_ridge": recipe.ridge}),
         **recipe.moved,
         "horizon": horizon,
     }
@@ -295,7 +313,9 @@ def make_night(recipe: Recipe, given: Given) -> Released:
         nightly(recipe, given.params), nights, given.facts, key=given.key, release_id=given.release_id
     )
     records = open_records(recipe, given.facts, given.reader, given.connection, given.release_id)
-    if nights.former is None:
+    if nights.former is None and recipe.prepared:
+        records.steps.extend(public.preparation(recipe.features, given.facts.shape))
+    elif nights.former is None:
         ask_geometry(recipe, given.facts.n, records, totals)
     else:
         records.steps.extend(totals.steps(recipe.bias))

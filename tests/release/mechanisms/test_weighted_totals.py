@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 from airlock.errors import ParamsError, ReleaseError
 from airlock.inside import manifest
 from airlock.inside.nights import Nights, file_of
+from airlock.models.features import public
 from airlock.models.features.choice import choose
 from airlock.models.features.features import feature_map
-from airlock.models.features.projection import steps_of
+from airlock.models.features.projection import steps_of, tensors_of
 from airlock.params import Params
 from airlock.privacy import gaussian, noise
 from airlock.privacy.plan import Facts
@@ -155,8 +157,10 @@ def test_what_an_older_night_left_does_not_pass_for_a_newer_one(tmp_path: Path) 
 def test_rows_are_whitened_anew_where_a_chapter_begins_and_missing_nights_keep_the_weights(
     tmp_path: Path,
 ) -> None:
-    """Chapters of 20 nights: 1, to 5, to 20. Night 6 is missing: the third one begins with night 7."""
-    asked: dict[str, Any] = {"features": "hybrid-8-1", "epsilon": 50.0}
+    """Chapters of 20 nights: 1, to 5, to 20. Night 6 is missing: the third one begins with night 7. Geometry is of the
+    first night's records, because three passes are asked for.
+    """
+    asked: dict[str, Any] = {"features": "hybrid-8-1", "epsilon": 50.0, "passes": 3}
     made = {number: released(tmp_path, number, **asked) for number in range(1, 6)}
     made[7] = released(tmp_path, 7, former=5, **asked)
     made[8] = released(tmp_path, 8, **asked)
@@ -168,6 +172,28 @@ def test_rows_are_whitened_anew_where_a_chapter_begins_and_missing_nights_keep_t
     assert int(kept["begun"][0]) == 6
     weights = weighing(14).weights
     assert int(kept["counted"][0]) == weights[0] * facts_of(7).n + weights[1] * facts_of(8).n
+
+
+@pytest.mark.parametrize(("epsilon", "turns"), [(50.0, True), (0.01, False)])
+def test_rows_are_whitened_by_public_facts_until_the_last_chapter_begins(
+    tmp_path: Path, epsilon: float, turns: bool
+) -> None:
+    """The same chapters. Where noise says less about rows than public facts do, they stay as they are."""
+    asked: dict[str, Any] = {"features": "hybrid-8-1", "epsilon": epsilon}
+    made = {number: released(tmp_path, number, **asked) for number in range(1, HORIZON + 1)}
+    name = choose(parameters(**asked).release, night_facts(1)).features
+    first = tensors_of(public.preparation(name, night_facts(1).shape))
+    for number in range(1, 6):
+        assert all(np.array_equal(made[number][0][part], first[part]) for part in first), number
+    assert (not np.array_equal(made[HORIZON][0]["whitening"], first["whitening"])) == turns
+    assert np.array_equal(made[HORIZON][0]["centre"], first["centre"])
+    noises = [made[number][1]["sums"]["gram"]["scale"] / facts_of(number).total for number in made]
+    same_rows = noises if not turns else noises[:5]
+    assert all(later < earlier for earlier, later in pairwise(same_rows)), "every night adds to one estimate"
+    plan = coefficients.plan(parameters(**asked), night_facts(1))
+    assert plan.passes == 1
+    assert set(plan.parameters["shares"]) == {"gram", "cross", "averages"}
+    assert plan.parameters["geometry"] == "public"
 
 
 def test_all_nights_have_one_price_and_ids_of_their_own() -> None:
@@ -185,14 +211,16 @@ def test_all_nights_have_one_price_and_ids_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
-@pytest.mark.parametrize("features", ["auto", "hybrid-8-1"])
+@pytest.mark.parametrize(
+    ("features", "passes"), [("auto", "auto"), ("hybrid-8-1", "auto"), ("hybrid-8-1", 3)]
+)
 def test_no_record_pays_more_than_the_budget_on_whatever_night_it_comes(
-    neighbours: str, features: str
+    neighbours: str, features: str, passes: int | str
 ) -> None:
     """What a record of any night moves on all nights that it reaches, over their noise: no longer than mu, and no
     record has much left.
     """
-    params = parameters(40, features, neighbours=neighbours, delta=1e-5)
+    params = parameters(40, features, neighbours=neighbours, delta=1e-5, passes=passes)
     recipe = coefficients.resolve(params, night_facts(1))
     asked = coefficients.nightly(recipe, params)
     mu = gaussian.mu_at(1.0, 1e-5)
