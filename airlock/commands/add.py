@@ -71,6 +71,10 @@ def command(
         raise InputError("a cap needs both --epsilon and --delta")
     if not append and (identity is not None or participations is not None):
         raise InputError("--id and --participations are about a population that grows: say --append too")
+    if append and holdout:
+        raise InputError(
+            "a holdout does not grow: leave --append out, or name another --name for tonight's records"
+        )
     growth = Growth(identity, participations) if append else None
     cap = CapRequest(epsilon, delta) if epsilon is not None and delta is not None else None
     role: Role = "holdout" if holdout else "records"

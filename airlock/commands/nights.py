@@ -76,7 +76,8 @@ def watch(
 
 @app.command()
 def renew() -> None:
-    """Begin a new horizon with the newest batch: what all nights build on is released anew, at a price.
+    """Begin a new horizon with the first batch beyond the present one, or the newest: what all nights build on is
+    released anew, at a price.
 
     Example: airlock nights renew && dvc repro
     """

@@ -38,6 +38,10 @@ class Growth:
     identity: str | None = None
     participations: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.participations is not None and not 1 <= self.participations <= MOST_PARTICIPATIONS:
+            raise InputError(f"--participations is a number from 1 to {MOST_PARTICIPATIONS}")
+
 
 @dataclass(frozen=True)
 class Tonight:
@@ -77,8 +81,6 @@ def of(
 
 
 def _settle(name: str, entry: dict[str, object], growth: Growth, *, fresh: bool) -> tuple[str, int]:
-    if growth.participations is not None and not 1 <= growth.participations <= MOST_PARTICIPATIONS:
-        raise InputError(f"--participations is a number from 1 to {MOST_PARTICIPATIONS}")
     fixed = not fresh and ("identity" in entry)
     identity = str(entry["identity"]) if fixed else growth.identity or seen.ROW
     participations = int(str(entry.get("participations", 1))) if not fresh else growth.participations or 1

@@ -109,11 +109,15 @@ def watch(workspace: Path, folder: Path) -> Path:
     """Remember the folder in which every new file is a night: only the owner's machine knows it.
 
     Raises:
-        InputError: it is none.
+        InputError: it is none, or has more in it than parts.
     """
     folder = folder.absolute()
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder: name one in which every new file is a night")
+    if any(
+        place.resolve().is_relative_to(folder.resolve()) for place in (workspace, project(workspace).folder)
+    ):
+        raise InputError(f"{folder} holds the workspace or AIRLOCK_HOME: name a folder of parts alone")
     name = load_params(workspace / "params.yaml").dataset
     with changing_registry(project(workspace)) as entries:
         if name not in entries.populations:
@@ -188,19 +192,26 @@ def _state(path: Path) -> str:
 
 
 def renew(workspace: Path) -> str:
-    """Set params.yaml to a horizon that begins with the newest batch, if the ledger would pay for it; the line that
-    says what it costs.
+    """Set params.yaml to a horizon that begins with the first batch beyond the present one, or with the newest, if the
+    ledger would pay for it; the line that says what it costs.
 
     Raises:
         BudgetRefused: it does not fit.
-        InputError: there is no batch that is not in the present horizon.
+        InputError: there is no batch that is not in the present horizon, or one that is due would be left out.
     """
     params = load_params(workspace / "params.yaml")
-    newest = nights.batches(project(workspace), workspace, params)[-1]
-    if newest.status in ("released", "forgotten", "given up"):
+    found = nights.batches(project(workspace), workspace, params)
+    newest = next((one for one in found if one.status == "beyond the horizon"), found[-1])
+    if newest.status in ("released", "forgotten", "given up", "set aside"):
         raise InputError(
             f"night {newest.night} is {newest.status}: a new horizon begins with records that are in no release; add "
             "them with `airlock add FILE --append`"
+        )
+    due = [str(one.night) for one in found if one.status == "due" and one.night < newest.night]
+    if due or newest.night == params.ingest.start:
+        raise InputError(
+            f"night {', '.join(due) or newest.night} is due in the present horizon: `airlock nights run` releases it; "
+            "to leave it out, set ingest.start by hand"
         )
     settings = {"ingest.start": newest.night, "ingest.night": newest.night}
     (point,) = budget.price(project(workspace), workspace, budget.override(params, settings))

@@ -443,3 +443,23 @@ def test_witness_that_lost_its_end_is_none(
     release(owner, 0.5)
     monkeypatch.setenv("AIRLOCK_WITNESS", str(tmp_path / "another.jsonl"))
     release(owner, 0.4)
+
+
+def test_a_clock_that_was_set_back_changes_no_order(
+    owner: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries are in the order of their numbers. With real commands: tests/test_clock.py."""
+    release(owner, 0.5)
+    monkeypatch.setattr("airlock.ledger.ledger._now", lambda: "2001-01-01T00:00+00:00")
+    backup = shutil.copytree(owner.folder, tmp_path / "backup")
+    release(owner, 1.0)
+    ledger = Ledger.open(owner.ledger_url, create=False)
+    times = [entry.details["at"] for entry in ledger.history() if "at" in entry.details]
+    assert times[-1] < times[0], "the control"
+    numbers = [entry.sequence for entry in ledger.history()]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert ask("verify").exit_code == 0
+    assert release(owner, 0.5).status == release(owner, 1.0).status == "committed"
+    put_back(owner, backup)
+    with pytest.raises(LedgerError, match="nothing is spent"):
+        release(owner, 1.5)

@@ -173,6 +173,12 @@ def test_records_of_a_night_that_was_set_aside_come_once_more_and_no_other_way(c
         nights.set_aside(clinic.home, clinic.root, "clinic", 1)
 
 
+@pytest.mark.parametrize("number", [0, -3, 1001])
+def test_a_number_of_participations_is_checked_before_anything_is_made(number: int) -> None:
+    with pytest.raises(InputError, match="--participations is a number from 1 to 1000"):
+        Growth(None, number)
+
+
 def test_what_cannot_be_forgotten_is_refused(clinic: Clinic) -> None:
     clinic.add(clinic.file(rows(0, 40), "first.parquet"))
     with pytest.raises(InputError, match="has no night 2"):

@@ -167,6 +167,25 @@ def test_three_nights_for_one_price_whatever_dies_in_between(
     assert clinic.ledger.spent("clinic").horizons == ((first["release_id"], 3, 3),)
 
 
+def test_what_cannot_be_watched_or_renewed_is_refused_and_nothing_is_written(clinic: Nightly) -> None:
+    clinic.append(1, 120)
+    before = (clinic.root / "params.yaml").read_bytes(), clinic.home.registry.read_bytes()
+    for folder in (clinic.root, clinic.root.parent, clinic.home.folder):
+        with pytest.raises(InputError, match="holds the workspace or AIRLOCK_HOME"):
+            nightly.watch(clinic.root, folder)
+    with pytest.raises(InputError, match="is no folder"):
+        nightly.watch(clinic.root, clinic.root / "README.md")
+    with pytest.raises(InputError, match=r"night 1 is due in the present horizon: `airlock nights run`"):
+        nightly.renew(clinic.root)
+    assert before == ((clinic.root / "params.yaml").read_bytes(), clinic.home.registry.read_bytes())
+    clinic.append(2, 40)
+    clinic.append(3, 40)
+    clinic.append(4, 40)
+    with pytest.raises(InputError, match=r"night 1, 2, 3 is due"):
+        nightly.renew(clinic.root)
+    assert (clinic.root / "params.yaml").read_bytes() == before[0]
+
+
 def _lose_ledger(home: Project) -> None:
     """As it was before the first release."""
     Path(home.ledger_url.removeprefix("sqlite:///")).unlink()
