@@ -499,8 +499,10 @@ def test_releases_of_a_copy_are_charged_again_from_the_witness_alone() -> None:
         machine.teardown()
 
 
-@pytest.mark.stress
-@pytest.mark.parametrize("fault", FAULTS)
+# The last one takes half a minute to find: a backup, a release, the backup again, and two releases more.
+@pytest.mark.parametrize(
+    "fault", [*list(FAULTS)[:2], pytest.param("head not compared", marks=pytest.mark.stress)]
+)
 def test_machine_finds_planted_faults_by_itself(fault: str) -> None:
     with planted(fault), pytest.raises((AssertionError, BaseExceptionGroup)):
         run(examples=1000, steps=30, find=True)
