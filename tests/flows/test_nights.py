@@ -165,7 +165,8 @@ def test_thirty_nights_by_the_clock_with_kills_of_worker_and_server(tmp_path: Pa
         states = runs_of(station, deployment["id"])
         assert states.count("FAILED") >= 1
         assert states.count("COMPLETED") >= 10
-        spent = json.loads(workspace.run("airlock", "budget", "show", "ward", "--json").stdout)
+        (ledger,) = json.loads(workspace.run("airlock", "budget", "show", "ward", "--json").stdout)["ledgers"]
+        (spent,) = ledger["populations"]
         assert spent["epsilon"] <= 1.0001
         assert [spent["horizons"][0][1], spent["horizons"][0][2]] == [30, 32]
         workspace.run("airlock", "budget", "verify")
