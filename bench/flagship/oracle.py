@@ -172,7 +172,8 @@ WAYS: dict[str, Callable[[Trial], float]] = {
 def main() -> None:
     """Measure what is missing."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("datasets", nargs="*", default=["usps", "texture", "vehicle"])
+    parser.add_argument("datasets", nargs="*", default=["texture", "wdbc", "vehicle"])
+    parser.add_argument("--keys", type=int, default=KEYS, help="draws; small tables need more")
     parser.add_argument("--tables", action="store_true")
     parser.add_argument("--results", type=Path, default=RESULTS)
     asked = parser.parse_args()
@@ -184,7 +185,7 @@ def main() -> None:
         task = next(iter(load(dataset)))
         rows, y = rows_of(task)
         for epsilon in EPSILONS:
-            for key in range(KEYS):
+            for key in range(asked.keys):
                 if (dataset, epsilon, key) in done:
                     continue
                 found = {
