@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 RESULTS = Path("bench/results")
 # Mechanism and reading of the rows that are drawn as lines, and how they are called.
 LINES = {
-    ("coefficients-iterated", "hog-2"): "ours, 13 passes (coefficients-iterated)",
+    ("coefficients-iterated", "hog-2"): "ours, in rounds (coefficients-iterated)",
     ("coefficients", "hog-2"): "ours, 3 passes (coefficients, the default)",
     ("dp-sgd linear, same features (opacus)", ""): "DP-SGD, linear, same features (Opacus)",
     ("dp-sgd cnn (opacus)", ""): "DP-SGD, network, best of 24 settings (Opacus)",

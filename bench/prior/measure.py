@@ -5,7 +5,7 @@
     OMP_NUM_THREADS=1 python -m bench.prior.measure cifar10-jpeg --ceiling --folder WORK
 
 Rows go to bench/results/accuracy.json, as those of bench.flagship.accuracy do; a cell that is there already with as
-many keys is left out, so that a run which was stopped goes on. The ceiling is what a logistic regression without
+many keys is left out, so that a run which was stopped goes on; --again makes it again. The ceiling is what a logistic regression without
 privacy, the pipeline's own reference, reaches on the same rows. Only the rows of pictures are remembered between
 runs (bench/prior/memory.py): seconds are therefore not those of a first run.
 """
@@ -34,6 +34,8 @@ def main() -> None:
     parser.add_argument("dataset", choices=list(EPSILONS))
     parser.add_argument("--features", default="prior-1")
     parser.add_argument("--keys", type=int, default=KEYS)
+    parser.add_argument("--epsilon", type=float, nargs="*", help="the data set's own three or four if left out")
+    parser.add_argument("--again", action="store_true")
     parser.add_argument("--ceiling", action="store_true")
     parser.add_argument("--folder", type=Path, required=True)
     asked = parser.parse_args()
@@ -52,9 +54,9 @@ def _measure(asked: Any) -> None:
         found = pipeline.run(params, noise=0, reference=True).reference
         print(json.dumps({"dataset": asked.dataset, "features": asked.features, "reference": found}))
         return
-    for epsilon in EPSILONS[asked.dataset]:
+    for epsilon in asked.epsilon or EPSILONS[asked.dataset]:
         params = pipeline.params(release={**release, "epsilon": epsilon})
-        if not _is_there(asked, epsilon):
+        if asked.again or not _is_there(asked, epsilon):
             runs = [[pipeline.run(params, noise=key * 1000)] for key in range(asked.keys)]
             row = row_of(pipeline, params, runs, 0)
             keep(row)

@@ -20,7 +20,24 @@ from airlock.models.features import encoder, hybrid, images, prior, tables
 from airlock.models.features.rows import Rows, check
 
 DEFAULTS = {"image": "hog-2", "tabular": "tabular-2"}
-NAMES = ("hog-2", "hog-1", "gabor-1", "prior-1", "onnx:FILE", "tabular-2", "cosine-WIDTH-1", "hybrid-WIDTH-1")
+NAMES = (
+    "edges-1",
+    "hog-2",
+    "hog-1",
+    "gabor-1",
+    "prior-1",
+    "onnx:FILE",
+    "tabular-2",
+    "cosine-WIDTH-1",
+    "hybrid-WIDTH-1",
+)
+FILTERS = {
+    "hog-1": (images.hog, 20),
+    "hog-2": (images.hog_tents, 20),
+    "gabor-1": (images.gabor, 16),
+    "edges-1": (images.edges, 36),
+}
+"""Maps of pictures by fixed filters, and how many channels each has beside the colours."""
 COSINE = re.compile(r"cosine-(\d{1,5})-1")
 
 
@@ -68,11 +85,10 @@ def feature_map(name: str, kind: str, shape: tuple[int, ...]) -> FeatureMap:
     Raises:
         ParamsError: there is no such map for this kind of data.
     """
-    if kind == "image" and name in ("hog-1", "hog-2"):
-        transform = {"hog-1": images.hog, "hog-2": images.hog_tents}[name]
-        return FeatureMap(name, images.cells(shape) * (shape[2] + 20), 0, True, transform, whitened=True)
-    if kind == "image" and name == "gabor-1":
-        return FeatureMap(name, images.cells(shape) * (shape[2] + 16), 0, True, images.gabor, whitened=True)
+    if kind == "image" and name in FILTERS:
+        transform, channels = FILTERS[name]
+        width = images.cells(shape) * (shape[2] + channels)
+        return FeatureMap(name, width, 0, True, transform, whitened=True)
     if kind == "image" and name == "prior-1":
         made = prior.prior(shape[2])
         return FeatureMap(name, len(made.scale), 0, True, made, whitened=True, spectrum=made.spectrum)

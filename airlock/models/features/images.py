@@ -6,6 +6,7 @@ relu(cos)^3, at two scales.
 instead of boxes, a row changes less when a stroke moves a little.
 `gabor`: moduli of a quadrature Gabor bank at two scales, a first-order scattering transform (Bruna and Mallat
 2013) with small filters.
+`edges`: the channels of `hog_tents` and `gabor` side by side.
 All: cells of 4 x 4 pixels, square root, each channel standardised over the cells of the one image.
 
 Filters are integers small enough for exact float32 products, and responses are rounded down to integers
@@ -24,8 +25,9 @@ from numpy.typing import NDArray
 from airlock.models.features.rows import Rows, normalise
 
 Pixels = NDArray[np.float32]
-Pooled = Callable[[Pixels], NDArray[np.floating]]
-"""From pixels to pooled responses of a bank of filters, one a cell."""
+Pooled = NDArray[np.floating]
+Bank = Callable[[Pixels, Pixels], list[Pooled]]
+"""From pixels, and pixels halved, to pooled responses of filters, one a cell."""
 
 CELL = 4
 SMALLEST_SIDE = 24
@@ -41,31 +43,45 @@ def hog(images: NDArray[np.uint8]) -> Rows:
     """Map (n, height, width, channels) to integer rows: mean colours, 12 fine and 8 coarse signed
     orientations in every cell.
     """
-    return _in_batches(
-        images,
-        lambda pixels: pool(_orientations(pixels, FINE_GRID, 12), CELL + 2, CELL, 1),
-        lambda halved: pool(_orientations(halved, COARSE_GRID, 8), 4, CELL // 2, 1),
-    )
+    return _in_batches(images, _orientations_in_boxes)
 
 
 def hog_tents(images: NDArray[np.uint8]) -> Rows:
     """`hog`, pooled under tents that reach 5 pixels from the middle of a cell (coarse: 6)."""
-    return _in_batches(
-        images,
-        lambda pixels: pool_tents(_orientations(pixels, FINE_GRID, 12), CELL, 5) / 16,
-        lambda halved: pool_tents(_orientations(halved, COARSE_GRID, 8), CELL // 2, 3) / 4,
-    )
+    return _in_batches(images, _orientations_under_tents)
 
 
 def gabor(images: NDArray[np.uint8]) -> Rows:
     """Map (n, height, width, channels) to integer rows: mean colours, 8 fine and 8 coarse Gabor moduli in
     every cell.
     """
-    return _in_batches(
-        images,
-        lambda pixels: pool(_moduli(pixels, FINE_GRID), CELL + 2, CELL, 1),
-        lambda halved: pool(_moduli(halved, COARSE_GRID), 3, CELL // 2, 1),
-    )
+    return _in_batches(images, _moduli_in_boxes)
+
+
+def edges(images: NDArray[np.uint8]) -> Rows:
+    """Mean colours, orientations under tents and Gabor moduli: the channels of `hog_tents` and `gabor`."""
+    return _in_batches(images, _orientations_under_tents, _moduli_in_boxes)
+
+
+def _orientations_in_boxes(pixels: Pixels, halved: Pixels) -> list[Pooled]:
+    return [
+        pool(_orientations(pixels, FINE_GRID, 12), CELL + 2, CELL, 1),
+        pool(_orientations(halved, COARSE_GRID, 8), 4, CELL // 2, 1),
+    ]
+
+
+def _orientations_under_tents(pixels: Pixels, halved: Pixels) -> list[Pooled]:
+    return [
+        pool_tents(_orientations(pixels, FINE_GRID, 12), CELL, 5) / 16,
+        pool_tents(_orientations(halved, COARSE_GRID, 8), CELL // 2, 3) / 4,
+    ]
+
+
+def _moduli_in_boxes(pixels: Pixels, halved: Pixels) -> list[Pooled]:
+    return [
+        pool(_moduli(pixels, FINE_GRID), CELL + 2, CELL, 1),
+        pool(_moduli(halved, COARSE_GRID), 3, CELL // 2, 1),
+    ]
 
 
 def cells_down_and_across(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -83,18 +99,19 @@ def _enlarging(height: int, width: int) -> int:
     return math.ceil(SMALLEST_SIDE / min(height, width))
 
 
-def _in_batches(images: NDArray[np.uint8], fine: Pooled, coarse: Pooled) -> Rows:
+def _in_batches(images: NDArray[np.uint8], *banks: Bank) -> Rows:
     """A few images at a time: what one batch needs stays in the processor's cache."""
     return np.concatenate(
-        [_features(images[start : start + BATCH], fine, coarse) for start in range(0, len(images), BATCH)]
+        [_features(images[start : start + BATCH], banks) for start in range(0, len(images), BATCH)]
     )
 
 
-def _features(images: NDArray[np.uint8], fine: Pooled, coarse: Pooled) -> Rows:
+def _features(images: NDArray[np.uint8], banks: tuple[Bank, ...]) -> Rows:
     pixels = prepare(images)
     halved = pool(pixels, 2, 2, 0)
     colours = pool(opponent(pixels), CELL, CELL, 0) * np.float32(64)
-    return standardise(np.concatenate([colours, fine(pixels), coarse(halved)]).astype(np.float64))
+    found = [pooled for bank in banks for pooled in bank(pixels, halved)]
+    return standardise(np.concatenate([colours, *found]).astype(np.float64))
 
 
 def prepare(images: NDArray[np.uint8]) -> Pixels:

@@ -1,12 +1,13 @@
 """`coefficients-iterated`: coefficients, then residual rounds that each read the records once more
 (docs/mechanism.md).
 
-A round releases S = sum a r^T, where r = y - softmax(a W) is clipped to norm C, and moves W by 2 M (G +
-ridge)^-1 S: a damped Newton step of the logistic loss, whose Hessian at the start is G / M (the 2 makes up
-for what clipping takes away). Reads depend on the model being trained, so it is interactive. Rows have norm
-at most 1, residuals at most the clip C (0.2; sqrt(0.32 / M) for tables by the rule of
-airlock/models/features/choice.py): S has L2 sensitivity C under zero-out. The last round may ask besides how
-often the head is right, less how sure it is of that (airlock/models/sureness.py): sensitivity 2 for four factors.
+A round releases S = sum a r^T, where r = y - softmax(a W) is clipped to norm C, and moves W by 2 M (G + ridge)^-1 S:
+a damped Newton step of the logistic loss, whose Hessian at the start is G / M (the 2 makes up for what clipping
+takes away). Of pictures a step is half that, and 0.7 of the step before goes on with it. Reads depend on the model
+being trained, so it is interactive. Rows have norm at most 1, residuals at most the clip C (0.2; sqrt(0.32 / M) for
+tables by the rule of airlock/models/features/choice.py): S has L2 sensitivity C under zero-out. The last round may
+ask besides how often the head is right, less how sure it is of that (airlock/models/sureness.py): sensitivity 2 for
+four factors.
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ from stages.release.passes import Records
 
 NAME, VERSION = "coefficients-iterated", 1
 ARGUMENT = "docs/proofs/coefficients.md#residual-rounds"
-ROUNDS = 10
 CLIP = 0.2
+USUAL = {"step": 2.0, "momentum": 0.0, "rounds": 10}
+PICTURES = {"step": 1.0, "momentum": 0.7, "rounds": 14}
+"""Of tables, and of pictures: docs/mechanism.md says how they were chosen."""
 # The least-squares head times M minimises the logistic loss to second order; a little less is a safer start.
 START = 0.8
 
@@ -66,8 +69,9 @@ class Options(Section):
     whitening_ridge: float = Field(0.3, ge=1e-6, le=1e6)
     ridge: float = Field(0.3, ge=1e-6, le=1e6)
     clip: float | None = Field(None, ge=1e-6, le=2)
-    step: float = Field(2.0, gt=0, le=1e3)
-    rounds: int = Field(ROUNDS, ge=1, le=100)
+    step: float | None = Field(None, gt=0, le=1e3)
+    momentum: float | None = Field(None, ge=0, lt=1)
+    rounds: int | None = Field(None, ge=1, le=100)
     shrunk_centre: bool = False
     even_ridge: float = Field(0.0, ge=0, le=1e6)
     sureness_share: float = Field(0.0, ge=0, lt=1)
@@ -75,15 +79,21 @@ class Options(Section):
     whitening: bool = True
     """False: noise does not follow the geometry, whose share goes to the rounds."""
 
-    def newer(self) -> dict[str, float]:
-        """What shapes the rounds and was not always there, so that ids without it are what they were."""
-        return {"even_ridge": self.even_ridge} if self.even_ridge else {}
-
 
 class Settled(Options):
-    """The same options, with a clip: by the number of classes on the hybrid map, 0.2 on any other."""
+    """The same options, with a clip (by the number of classes on the hybrid map, 0.2 on any other), and with step,
+    momentum and rounds, by the kind of records.
+    """
 
     clip: float = Field(ge=1e-6, le=2)
+    step: float = Field(gt=0, le=1e3)
+    momentum: float = Field(ge=0, lt=1)
+    rounds: int = Field(ge=1, le=100)
+
+    def newer(self) -> dict[str, float]:
+        """What shapes the rounds and was not always there, so that ids without it are what they were."""
+        said = {"even_ridge": self.even_ridge, "momentum": self.momentum}
+        return {name: value for name, value in said.items() if value}
 
 
 AnyOptions = Settled | numbers.Options | public_rounds.Settled
@@ -106,7 +116,7 @@ def resolve(params: Params, facts: Facts) -> tuple[Recipe, AnyOptions, int]:
         update={"release": params.release.model_copy(update={"passes": "auto", "options": _first(options)})}
     )
     recipe = coefficients.resolve(first, facts)
-    wished = options.rounds if isinstance(options, Options) else ROUNDS
+    wished = settled.rounds if isinstance(settled, Settled) else USUAL["rounds"]
     passes = recipe.passes + wished if params.release.passes == "auto" else params.release.passes
     rounds = passes - recipe.passes
     if not 1 <= rounds <= 100:
@@ -142,7 +152,8 @@ def _first(options: Options | numbers.Options) -> dict[str, bool]:
 
 def _settled(options: Options, params: Params, facts: Facts) -> Settled:
     clip = clip_for(len(facts.labels)) if params.release.features.startswith("hybrid-") else CLIP
-    return Settled.model_validate({"clip": clip, **options.model_dump(exclude_none=True)})
+    usual = PICTURES if facts.kind == "image" else USUAL
+    return Settled.model_validate({"clip": clip, **usual, **options.model_dump(exclude_none=True)})
 
 
 def queries(recipe: Recipe, params: Params, rounds: int, options: AnyOptions | None = None) -> list[Query]:
@@ -235,6 +246,7 @@ def _rounds(
     classes, sizes = moments.cross.shape[1], list[float]()
     ridge = damping(moments, options.ridge, options.even_ridge)
     head = Head.of(START * classes * closed_form(moments, ridge))
+    moving = np.zeros_like(head.weights)
     for index in range(rounds):
         given.tick(index, rounds)
         last = index == rounds - 1 and "sureness" in noisy_sums.priced
@@ -245,5 +257,6 @@ def _rounds(
         if last:
             noisy_sums.add_noise("sureness", exact["sureness"])
         sizes.append(float(np.linalg.norm(noisy)) / given.facts.n)
-        head = Head.of(head.weights + options.step * classes * moments.solve(noisy, ridge))
+        moving = options.momentum * moving + options.step * classes * moments.solve(noisy, ridge)
+        head = Head.of(head.weights + moving)
     return head, sizes

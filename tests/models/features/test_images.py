@@ -15,7 +15,7 @@ def noise(n: int, *shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (n, *shape), dtype=np.uint8)
 
 
-@pytest.mark.parametrize("name", ["hog-1", "hog-2", "gabor-1"])
+@pytest.mark.parametrize("name", ["hog-1", "hog-2", "gabor-1", "edges-1"])
 @pytest.mark.parametrize("shape", [(28, 28, 1), (16, 16, 1), (32, 32, 3), (5, 9, 1), (30, 33, 3)])
 def test_rows_are_whole_numbers_within_the_limit(name: str, shape: tuple[int, int, int]) -> None:
     made = feature_map(name, "image", shape)
@@ -26,7 +26,7 @@ def test_rows_are_whole_numbers_within_the_limit(name: str, shape: tuple[int, in
     assert (rows * rows).sum(axis=1).min() > 0.99 * LIMIT**2
 
 
-@pytest.mark.parametrize("transform", [images.hog, images.hog_tents, images.gabor])
+@pytest.mark.parametrize("transform", [images.hog, images.hog_tents, images.gabor, images.edges])
 def test_a_row_does_not_depend_on_the_batch(transform) -> None:
     pictures = noise(150, 28, 28, 1)
     rows = transform(pictures)
@@ -37,13 +37,25 @@ def test_a_row_does_not_depend_on_the_batch(transform) -> None:
     )
 
 
-@pytest.mark.parametrize("transform", [images.hog, images.hog_tents, images.gabor])
+@pytest.mark.parametrize("transform", [images.hog, images.hog_tents, images.gabor, images.edges])
 def test_a_blank_image_has_no_features_and_a_changed_pixel_does(transform) -> None:
     blank = np.zeros((2, 28, 28, 1), np.uint8)
     blank[1, 10, 10] = 200
     rows = transform(blank)
     assert not rows[0].any()
     assert rows[1].any()
+
+
+def test_edges_are_the_channels_of_both_maps_with_the_colours_once() -> None:
+    pictures = noise(4, 28, 28, 1, seed=2)
+    both, tents, moduli = (
+        transform(pictures).reshape(4, -1, 49) for transform in (images.edges, images.hog_tents, images.gabor)
+    )
+    assert [part.shape[1] for part in (both, tents, moduli)] == [37, 21, 17]
+    for picture in range(4):
+        for part, own in ((slice(0, 21), tents), (slice(21, 37), moduli[:, 1:])):
+            one, other = both[picture, part].ravel(), own[picture].ravel()
+            assert np.abs(one / np.linalg.norm(one) - other / np.linalg.norm(other)).max() < 1e-3
 
 
 def test_null_records_are_rows_of_zeros() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,8 @@ def test_a_plan_never_promises_more_than_was_asked(
     assert plan.proven.event is not None
     again = accounting.epsilon(events.from_json(plan.proven.event), 1e-5, neighbours=neighbours)
     assert 0.999999 * epsilon <= plan.proven.epsilon == again <= epsilon
-    assert plan.passes == {"tabular": 2, "image": 3}[facts(data[0], 3).kind] + (10 if plan.interactive else 0)
+    first, rounds = {"tabular": (2, 10), "image": (3, 14)}[facts(data[0], 3).kind]
+    assert plan.passes == first + (rounds if plan.interactive else 0)
 
 
 def test_relevance_and_release_share_one_budget() -> None:
@@ -181,7 +183,7 @@ def test_rounds_after_a_public_preparation_are_what_the_slow_oracle_says(tmp_pat
     )
     made = feature_map("tabular-2", "tabular", (4,))
     rows = made(np.where(valid[:, None], x, 0), valid.astype(np.uint8)).astype(int).tolist()
-    scales = {purpose: one["scale"] for purpose, one in details["sums"].items()}
+    scales, labels = {name: one["scale"] for name, one in details["sums"].items()}, np.where(valid, y, -1)
     assert list(scales) == ["mean", "residuals-1", "residuals-2", "residuals-3"]
     mean = oracle_noise(
         [sum(row[j] for row in rows) for j in range(4)], scales["mean"], 1, "mean", "gaussian"
@@ -192,22 +194,80 @@ def test_rounds_after_a_public_preparation_are_what_the_slow_oracle_says(tmp_pat
         oracle_normalise([*(a - c for a, c in zip(row, middle, strict=True)), made.bias] if fine else [0] * 5)
         for row, fine in zip(rows, valid, strict=True)
     ]
-    head, moving = Head.of(np.zeros((5, 3))), np.zeros((5, 3))
-    for index in range(1, 4):
-        total = [[0] * 3 for _ in range(5)]
-        for row, label, fine in zip(centred, y, valid, strict=True):
-            target = np.eye(3)[[label]] * fine
-            gap = residuals(head.scores(np.array([row], np.float64)), target, 0.5)[0].astype(int).tolist()
+    head = oracle_rounds(
+        Head.of(np.zeros((5, 3))),
+        centred,
+        labels,
+        details["sums"],
+        0.5,
+        0.5,
+        lambda noisy: 0.25 * 5 / 30 * noisy,
+    )
+    assert np.array_equal(tensors["head"], head.integers)
+    assert details["head_unit"] == head.unit
+    assert set(tensors) == {"centre", "head"}
+
+
+def test_rounds_after_a_private_preparation_are_what_the_slow_oracle_says(tmp_path: Path) -> None:
+    """From the closed form of the released moments, with momentum."""
+    x, y = table(30, 4, 3)
+    valid = np.arange(30) % 7 != 3
+    options = {"momentum": 0.5, "step": 0.25, "clip": 0.4, "ridge": 0.2}
+    params = parameters(
+        mechanism="coefficients-iterated", epsilon=20.0, passes=5, options=options, features="tabular-2"
+    )
+    tensors, details = iterated.make(
+        params, facts(x, 3), seal(tmp_path, x, y, valid), key=NOISE, release_id="id"
+    )
+    made = feature_map("tabular-2", "tabular", (4,))
+    rows = made(np.where(valid[:, None], x, 0), valid.astype(np.uint8)).astype(int)
+    centred = [
+        oracle_normalise([*(row - tensors["centre"]).tolist(), made.bias] if fine else [0] * 5)
+        for row, fine in zip(rows, valid, strict=True)
+    ]
+    gram = tensors["gram"] / LIMIT**2
+    values, vectors = np.linalg.eigh(gram)
+    radius = math.sqrt(2 * 5) * details["sums"]["gram"]["scale"] / LIMIT**2
+    inverse = vectors @ np.diag(1 / (np.maximum(values, 0) + 0.2 * radius)) @ vectors.T
+    start = Head.of(0.8 * inverse @ tensors["cross"] / LIMIT)
+    head = oracle_rounds(
+        start,
+        centred,
+        np.where(valid, y, -1),
+        details["sums"],
+        0.4,
+        0.5,
+        lambda noisy: 0.25 * 3 * inverse @ noisy,
+    )
+    found, expected = tensors["head"] * details["head_unit"], head.weights
+    assert np.allclose(found, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+    assert iterated.plan(params, facts(x, 3)).parameters["momentum"] == 0.5
+
+
+def oracle_rounds(
+    head: Head,
+    rows: list[list[int]],
+    labels: np.ndarray,
+    sums: dict[str, Any],
+    clip: float,
+    momentum: float,
+    advance: Callable[[np.ndarray], np.ndarray],
+) -> Head:
+    """All rounds that `sums` has noise of, record by record, in Python integers."""
+    moving = np.zeros_like(head.weights)
+    for name in [name for name in sums if name.startswith("residuals-")]:
+        total = [[0] * head.weights.shape[1] for _ in head.weights]
+        for row, label in zip(rows, labels, strict=True):
+            target = np.eye(head.weights.shape[1])[[label]] * (label >= 0)
+            gap = residuals(head.scores(np.array([row], np.float64)), target, clip)[0].astype(int).tolist()
             total = [
                 [value + a * g for value, g in zip(own, gap, strict=True)]
                 for own, a in zip(total, row, strict=True)
             ]
-        noisy = oracle_noise(total, scales[f"residuals-{index}"], index + 1, f"residuals-{index}", "gaussian")
-        moving = 0.5 * moving + noisy * (0.5 / (LIMIT * BOUND))
-        head = Head.of(head.weights + 0.25 * 5 / 30 * moving)
-    assert np.array_equal(tensors["head"], head.integers)
-    assert details["head_unit"] == head.unit
-    assert set(tensors) == {"centre", "head"}
+        noisy = oracle_noise(total, sums[name]["scale"], sums[name]["pass"], name, "gaussian")
+        moving = momentum * moving + noisy * (clip / (LIMIT * BOUND))
+        head = Head.of(head.weights + advance(moving))
+    return head
 
 
 def test_a_public_preparation_has_its_own_refusals_and_leaves_old_ids_alone() -> None:
@@ -413,6 +473,24 @@ def test_a_table_with_a_layout_is_released_by_the_rule(
     assert sorted({one["pass"] for one in details["sums"].values()}) == list(range(1, passes + 1))
     assert details["sums"]["sureness"]["pass"] == passes
     assert (tensors["head"].shape, tensors["sureness"].shape) == ((width + 1, 3), (4,))
+
+
+def test_pictures_walk_with_momentum_and_tables_do_not() -> None:
+    known = facts(table(50, 4, 3)[0], 3)
+    pictures = replace(known, kind="image", shape=(28, 28, 1), n=5000, features=None)
+    asked = parameters(mechanism="coefficients-iterated")
+    assert iterated.resolve(asked, pictures)[1].model_dump(include={"momentum", "step"}) == {
+        "momentum": 0.7,
+        "step": 1.0,
+    }
+    assert (iterated.plan(asked, pictures).passes, iterated.plan(asked, pictures).parameters["features"]) == (
+        17,
+        "edges-1",
+    )
+    said = parameters(mechanism="coefficients-iterated", options={"momentum": 0.0, "step": 2.0, "rounds": 10})
+    assert "momentum" not in iterated.plan(said, pictures).parameters
+    assert iterated.plan(said, pictures).passes == 13
+    assert "momentum" not in iterated.plan(asked, known).parameters
 
 
 def test_ids_of_named_maps_are_what_they_were() -> None:
