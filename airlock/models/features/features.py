@@ -22,6 +22,7 @@ from airlock.models.features.rows import Rows, check
 DEFAULTS = {"image": "hog-2", "tabular": "tabular-2"}
 NAMES = (
     "edges-1",
+    "strokes-1",
     "hog-2",
     "hog-1",
     "gabor-1",
@@ -36,6 +37,7 @@ FILTERS = {
     "hog-2": (images.hog_tents, 20),
     "gabor-1": (images.gabor, 16),
     "edges-1": (images.edges, 36),
+    "strokes-1": (images.strokes, 36),
 }
 """Maps of pictures by fixed filters, and how many channels each has beside the colours."""
 COSINE = re.compile(r"cosine-(\d{1,5})-1")
@@ -86,6 +88,10 @@ def feature_map(name: str, kind: str, shape: tuple[int, ...]) -> FeatureMap:
         ParamsError: there is no such map for this kind of data.
     """
     if kind == "image" and name in FILTERS:
+        if name == "strokes-1" and shape[2] != 1:
+            raise ParamsError(
+                "params.yaml: release.features 'strokes-1' is a map for grey pictures: use edges-1"
+            )
         transform, channels = FILTERS[name]
         width = images.cells(shape) * (shape[2] + channels)
         return FeatureMap(name, width, 0, True, transform, whitened=True)

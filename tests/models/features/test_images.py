@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -26,7 +29,57 @@ def test_rows_are_whole_numbers_within_the_limit(name: str, shape: tuple[int, in
     assert (rows * rows).sum(axis=1).min() > 0.99 * LIMIT**2
 
 
-@pytest.mark.parametrize("transform", [images.hog, images.hog_tents, images.gabor, images.edges])
+MAPS = [images.hog, images.hog_tents, images.gabor, images.edges, images.strokes]
+
+
+@pytest.mark.parametrize("shape", [(28, 28, 1), (5, 9, 1), (224, 181, 1)])
+def test_rows_of_straightened_pictures_are_within_the_limit_and_colour_is_refused(
+    shape: tuple[int, int, int],
+) -> None:
+    made = feature_map("strokes-1", "image", shape)
+    rows = made(noise(2, *shape), np.ones(2, np.uint8))
+    assert rows.shape == (2, made.width)
+    assert 0.99 * LIMIT**2 < (rows * rows).sum(axis=1).min() <= (rows * rows).sum(axis=1).max() <= LIMIT**2
+    with pytest.raises(ParamsError, match="grey pictures: use edges-1"):
+        feature_map("strokes-1", "image", (*shape[:2], 3))
+
+
+def test_a_leaning_stroke_stands_upright_afterwards_and_an_upright_one_stays() -> None:
+    leaning = np.zeros((3, 28, 28, 1), np.uint8)
+    for line in range(4, 24):
+        leaning[0, line, 5 + line // 2 : 8 + line // 2] = 200
+        leaning[1, line, 12:15] = 200
+    made = images.straighten(leaning)
+    middles = (made[0, 4:24, :, 0] * np.arange(28.0)).sum(axis=1) / made[0, 4:24, :, 0].sum(axis=1)
+    assert np.ptp(middles) < 1
+    assert np.array_equal(made[1:], leaning[1:])
+
+
+def test_straightening_is_what_fractions_say() -> None:
+    """Line by line, pixel by pixel, as it is written down."""
+    pictures = noise(3, 9, 11, 1, seed=4)
+    pictures[1] = np.triu(np.full((9, 11), 255, np.uint8))[..., None]
+    for picture, made in zip(
+        pictures[..., 0].tolist(), images.straighten(pictures)[..., 0].tolist(), strict=True
+    ):
+        places = [(y, x, value) for y, line in enumerate(picture) for x, value in enumerate(line)]
+        mass = sum(value for *_, value in places)
+        middle = Fraction(sum(y * value for y, _, value in places), mass)
+        side = Fraction(sum(x * value for _, x, value in places), mass)
+        spread = sum((y - middle) ** 2 * value for y, _, value in places)
+        slope = sum((y - middle) * (x - side) * value for y, x, value in places) / spread
+        slope = max(Fraction(-1), min(Fraction(1), slope))
+        for y, line in enumerate(picture):
+            whole, part = divmod(math.floor((y - middle) * slope * 16 + Fraction(1, 2)), 16)
+            edge = dict(enumerate(line))
+            expected = [
+                (edge.get(x + whole, 0) * (16 - part) + edge.get(x + whole + 1, 0) * part + 8) // 16
+                for x in range(11)
+            ]
+            assert made[y] == expected
+
+
+@pytest.mark.parametrize("transform", MAPS)
 def test_a_row_does_not_depend_on_the_batch(transform) -> None:
     pictures = noise(150, 28, 28, 1)
     rows = transform(pictures)
@@ -37,7 +90,7 @@ def test_a_row_does_not_depend_on_the_batch(transform) -> None:
     )
 
 
-@pytest.mark.parametrize("transform", [images.hog, images.hog_tents, images.gabor, images.edges])
+@pytest.mark.parametrize("transform", MAPS)
 def test_a_blank_image_has_no_features_and_a_changed_pixel_does(transform) -> None:
     blank = np.zeros((2, 28, 28, 1), np.uint8)
     blank[1, 10, 10] = 200
