@@ -5,9 +5,9 @@
     OMP_NUM_THREADS=1 python -m bench.prior.measure cifar10-jpeg --ceiling --folder WORK
 
 Rows go to bench/results/accuracy.json, as those of bench.flagship.accuracy do; a cell that is there already with as
-many keys is left out, so that a run which was stopped goes on; --again makes it again. The ceiling is what a logistic regression without
-privacy, the pipeline's own reference, reaches on the same rows. Only the rows of pictures are remembered between
-runs (bench/prior/memory.py): seconds are therefore not those of a first run.
+many keys is left out, so that a run which was stopped goes on; --again makes it again. The ceiling is what a logistic
+regression without privacy, the pipeline's own reference, reaches on the same rows. Only the rows of pictures are
+remembered between runs (bench/prior/memory.py): seconds are therefore not those of a first run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def main() -> None:
     parser.add_argument("dataset", choices=list(EPSILONS))
     parser.add_argument("--features", default="prior-1")
     parser.add_argument("--keys", type=int, default=KEYS)
-    parser.add_argument("--epsilon", type=float, nargs="*", help="the data set's own three or four if left out")
+    parser.add_argument(
+        "--epsilon", type=float, nargs="*", help="the data set's own three or four if left out"
+    )
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--ceiling", action="store_true")
     parser.add_argument("--folder", type=Path, required=True)

@@ -33,7 +33,14 @@ NETWORKS = {
     "pcdbn:3-4-5": (GREY,),
     "strided:3-4-5": (GREY,),
 }
-MAPS = {"tabular-2": TABLE, "cosine-20-1": TABLE, "hog-1": GREY, "hog-2": COLOUR, "gabor-1": GREY}
+MAPS = {
+    "tabular-2": TABLE,
+    "cosine-20-1": TABLE,
+    "hog-1": GREY,
+    "hog-2": COLOUR,
+    "gabor-1": GREY,
+    "strokes-1": GREY,
+}
 KINDS = {
     **{
         f"{name} {'x'.join(map(str, shape))}": (name, shape)
