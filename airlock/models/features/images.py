@@ -97,7 +97,8 @@ def _pixels_at(pixels: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[
     """The pixel at a place of each line, zero outside."""
     width = pixels.shape[2]
     found: NDArray[np.int64] = np.take_along_axis(pixels, np.clip(places, 0, width - 1), axis=2)
-    return found * ((places >= 0) & (places < width))
+    found[(places < 0) | (places >= width)] = 0
+    return found
 
 
 def _orientations_in_boxes(pixels: Pixels, halved: Pixels) -> list[Pooled]:

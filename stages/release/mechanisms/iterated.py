@@ -44,8 +44,9 @@ from stages.release.passes import Records
 
 NAME, VERSION = "coefficients-iterated", 1
 ARGUMENT = "docs/proofs/coefficients.md#residual-rounds"
+ROUNDS = 10
 CLIP = 0.2
-USUAL = {"step": 2.0, "momentum": 0.0, "rounds": 10}
+USUAL = {"step": 2.0, "momentum": 0.0, "rounds": ROUNDS}
 PICTURES = {"step": 1.0, "momentum": 0.7, "rounds": 14}
 """Of tables, and of pictures: docs/mechanism.md says how they were chosen."""
 # The least-squares head times M minimises the logistic loss to second order; a little less is a safer start.
@@ -116,7 +117,7 @@ def resolve(params: Params, facts: Facts) -> tuple[Recipe, AnyOptions, int]:
         update={"release": params.release.model_copy(update={"passes": "auto", "options": _first(options)})}
     )
     recipe = coefficients.resolve(first, facts)
-    wished = settled.rounds if isinstance(settled, Settled) else USUAL["rounds"]
+    wished = settled.rounds if isinstance(settled, Settled) else ROUNDS
     passes = recipe.passes + wished if params.release.passes == "auto" else params.release.passes
     rounds = passes - recipe.passes
     if not 1 <= rounds <= 100:
