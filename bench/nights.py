@@ -1,6 +1,7 @@
 """Many nights for one price, beside the naive ways: accuracy of every night's model, three keys.
 
     python -m bench.nights magic penbased mnist     # each is resumed where it stopped
+    python -m bench.nights mnist --ways one,nights   # some of the ways
     python -m bench.nights --page                    # bench/results/nights/nights.md and docs/nights.svg
     python -m bench.nights --flat 1000               # seconds and bytes of so many simulated nights
 
@@ -200,7 +201,7 @@ _made: dict[Any, tuple[Released | None, Part]] = {}
 
 
 def release(
-    data: Data, asked: Params, facts: Facts, parts: tuple[Part, Part], key: bytes, name: str, **rest: Any
+    asked: Params, facts: Facts, parts: tuple[Part, Part], key: bytes, name: str, **rest: Any
 ) -> Released:
     """Geometry from the first part, sums from the second."""
     first = _geometry(asked, facts.first, parts[0], key)
@@ -213,10 +214,38 @@ def once(data: Data, start: int, end: int, epsilon: float, key: bytes) -> float:
     facts, part = replace(data.facts, n=end - start), Part(data.rows[start:end], data.labels[start:end])
     return accuracy(
         data,
-        release(data, asked, facts, (part, part), key, "one"),
+        release(asked, facts, (part, part), key, "one"),
         end - start,
         coefficients.plan(asked, facts),
     )
+
+
+def _night(
+    asked: Params,
+    facts: Facts,
+    number: int,
+    before: int,
+    begun: int,
+    part: Part,
+    key: bytes,
+    folder: Path,
+    first: Part | None = None,
+) -> tuple[Released, Facts]:
+    """One night, after `before` records of earlier ones, `begun` of them on the first."""
+    facts = replace(facts, n=len(part.labels))
+    if number > 1:
+        told = {
+            "number": number,
+            "before": before,
+            "history": "h",
+            "first": {"n": begun, "fingerprint": "first"},
+        }
+        facts = replace(facts, fingerprint=f"night {number}", night=told)
+    former = f"night {number - 1}" if number > 1 else None
+    horizon = asked.release.horizon or 1
+    memory = Nights("night 1", number, horizon, former, f"night {number}", key, folder)
+    parts = (first or part, part)
+    return release(asked, facts, parts, key, f"night {number}", nights=memory), facts
 
 
 def nights(
@@ -229,14 +258,9 @@ def nights(
     parts = [Part(data.rows[a:b], data.labels[a:b]) for a, b in itertools.pairwise(edges)]
     with tempfile.TemporaryDirectory() as folder:
         for number, part in enumerate(parts, start=1):
-            facts = replace(data.facts, n=len(part.labels))
-            if number > 1:
-                begun = {"n": edges[1], "fingerprint": "first"}
-                told = {"number": number, "before": edges[number - 1], "history": "h", "first": begun}
-                facts = replace(facts, fingerprint=f"night {number}", night=told)
-            former = f"night {number - 1}" if number > 1 else None
-            memory = Nights("night 1", number, horizon, former, f"night {number}", key, Path(folder))
-            made = release(data, asked, facts, (parts[0], part), key, f"night {number}", nights=memory)
+            made, facts = _night(
+                asked, data.facts, number, edges[number - 1], edges[1], part, key, Path(folder), parts[0]
+            )
             if first + number - 1 in (shown or SHOWN):
                 model = accuracy(data, made, edges[number], coefficients.plan(asked, facts))
                 yield first + number - 1, model
@@ -254,8 +278,8 @@ def _by_strategy(way: str, data: Data, key: bytes) -> Iterator[tuple[int, float]
         yield from nights(data, key, FIRST, "square-root")
 
 
-def run(name: str) -> None:
-    """All ways, every key; what is in the file is not made again."""
+def run(name: str, ways: Collection[str] = tuple(WAYS)) -> None:
+    """Every key by every way that is asked for; what is in the file is not made again."""
     file = RESULTS / f"{name}.json"
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     data = load(name)
@@ -264,7 +288,7 @@ def run(name: str) -> None:
     small = gaussian.epsilon_at(mu / PARTS**0.5, DELTA)
     for number in range(KEYS):
         key = bytes([number]) * 32
-        for way in WAYS:
+        for way in ways:
             if f"{way} {number}" in found:
                 continue
             if way == "one":
@@ -283,32 +307,38 @@ def run(name: str) -> None:
 
 
 def flat(count: int) -> None:
-    """Seconds of a night's noise and bytes that are kept, for rows of the length that images have."""
-    size, classes, said = 65, 10, []
-    strategy = continual.choose(count)
+    """Processor seconds of a night and bytes that are kept, for rows of 65: of the first nights and of the last."""
+    size, rows, random = 16, 32, np.random.default_rng(0)
+    name = f"hybrid-48-1@nx{size}"
+    labels = tuple(str(number) for number in range(10))
+    facts = Facts("flat", True, "tabular", rows, 0, (size,), labels, "s", "bench", layout=f"nx{size}")
+    asked, made = params(name, horizon=count), feature_map(name, "tabular", (size,))
+    said = []
     with tempfile.TemporaryDirectory() as folder:
-        random = np.random.default_rng(0)
         for night in range(1, count + 1):
+            records = made(random.random((rows, size)), np.ones(rows, np.uint8)).astype(np.int16)
+            part = Part(records, random.integers(0, 10, rows).astype(np.int32))
             start = time.process_time()
-            former = f"{night - 1}" if night > 1 else None
-            memory = Nights("0", night, count, former, f"{night}", bytes(32), Path(folder))
-            left = {}
-            for purpose, shape in (("gram", (size, size)), ("cross", (size, classes))):
-                before, total = memory.recall(purpose, strategy, shape)
-                drawn = np.rint(random.normal(0, 1e12, shape)).astype(np.int64)
-                drawn = np.triu(drawn) + np.triu(drawn, 1).T if purpose == "gram" else drawn
-                noise, after = continual.tonight(strategy, before, drawn)
-                left[purpose] = (after, total + noise)
-            memory.keep(left)
+            _night(asked, facts, night, rows * (night - 1), rows, part, bytes(32), Path(folder))
+            seconds = time.process_time() - start
             if night > 2:
-                file_of(Path(folder), f"{night - 2}").unlink()
-            kept = sum(path.stat().st_size for path in Path(folder).iterdir())
-            said.append((night, time.process_time() - start, kept))
-    marks = [said[at - 1] for at in sorted({10, 100, count // 2, count})]
-    tail = float(np.mean([seconds for _, seconds, _ in said[-50:]]))
-    text = [{"night": night, "seconds": round(seconds, 3), "bytes": kept} for night, seconds, kept in marks]
-    found = {"nights": count, "row": size, "marks": text, "mean_seconds_of_the_last_50": round(tail, 3),
-             "largest_bytes": max(kept for _, _, kept in said)}  # fmt: skip
+                file_of(Path(folder), f"night {night - 2}").unlink()  # as the runner does
+            said.append((night, seconds, sum(path.stat().st_size for path in Path(folder).iterdir())))
+    tenth = count // 10
+    means = {
+        f"{first} to {first + tenth - 1}": round(
+            float(np.mean([one[1] for one in said[first - 1 : first + tenth - 1]])), 4
+        )
+        for first in (2, tenth + 1, count // 2 + 1, count - tenth + 1)
+    }
+    found = {
+        "nights": count,
+        "row": made.width + 1,
+        "mean_seconds_of_nights": means,
+        "longest_seconds": round(max(one[1] for one in said[1:]), 3),
+        "bytes": {f"{night}": said[night - 1][2] for night in (2, tenth, count // 2, count)},
+        "largest_bytes": max(one[2] for one in said),
+    }
     (RESULTS / "flat.json").write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found))
 
@@ -371,5 +401,7 @@ if __name__ == "__main__":
         (RESULTS / "nights.md").write_text(page())
         picture(Path(__file__).parents[1] / "docs/nights.svg")
     else:
-        for wanted in sys.argv[1:]:
-            run(wanted)
+        *names, last = sys.argv[1:]
+        asked = last.split(",") if names[-1:] == ["--ways"] else tuple(WAYS)
+        for wanted in names[:-1] if names[-1:] == ["--ways"] else (*names, last):
+            run(wanted, asked)

@@ -167,8 +167,10 @@ class Errors(NamedTuple):
     independent: float
 
 
-def expected(nights: int) -> list[Errors]:
-    """After the first night, every power of two, and the last."""
+def expected(nights: int, *, turned: bool = True, prepared: bool = False) -> list[Errors]:
+    """After the first night, every power of two, and the last; of weighted totals whose rows are whitened anew, or not
+    (airlock/privacy/weighing.py).
+    """
     from airlock.privacy import weighing
 
     shown = sorted({*(2**power for power in range(nights.bit_length())), nights})
@@ -176,7 +178,7 @@ def expected(nights: int) -> list[Errors]:
     return [
         Errors(
             night,
-            weighing.error(night, nights),
+            weighing.error(night, nights, turned=turned, prepared=prepared),
             strategy.error(night - 1),
             tree_error(night, nights),
             math.sqrt(night),

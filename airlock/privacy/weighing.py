@@ -135,9 +135,10 @@ def chapters(nights: int, *, turned: bool) -> tuple[int, ...]:
     return tuple(ends)
 
 
-def error(night: int, nights: int, *, turned: bool = True) -> float:
+def error(night: int, nights: int, *, turned: bool = True, prepared: bool = False) -> float:
     """Noise of what is told after a night (from 1), against one release of all records at the same price, for equal
-    nights: of the chapter that is told.
+    nights: of the chapter that is told; chapters with the same rows (all, where rows are not whitened; all but the
+    last, where public facts whiten them at first: `prepared`) are told together.
     """
     begun, signal = 0, 0.0
     for end in chapters(nights, turned=turned):
@@ -145,6 +146,7 @@ def error(night: int, nights: int, *, turned: bool = True) -> float:
         if count < 1:
             break
         own = count / weighing(end - begun).error(count)
-        signal = max(own, signal) if turned else math.hypot(own, signal)
+        anew = turned and not (prepared and end < nights)
+        signal = max(own, signal) if anew else math.hypot(own, signal)
         begun = end
     return night / signal

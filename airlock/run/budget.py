@@ -179,7 +179,7 @@ def price(
                 quote,
                 ledger.objection(quote),
                 choose(one.params.release, facts),
-                tuple(expected(one.params.release.horizon)) if one.params.release.horizon else (),
+                _nights(one.params, plans),
             )
         )
     return points
@@ -281,6 +281,16 @@ def _price(out: str, release: Release, ledger: Ledger) -> Price:
     return Price(
         out, release.mechanism, release.passes, ledger.quote(release.population, [release]).alone, "new"
     )
+
+
+def _nights(params: Params, plans: questions.Plans) -> tuple[Errors, ...]:
+    """The noise that is expected of a horizon, by whether its rows are whitened, and by what at first."""
+    if params.release.horizon is None:
+        return ()
+    known = [plan.parameters for priced in plans.values() for plan in priced.values()]
+    prepared = any(one.get("geometry") == "public" for one in known)
+    turned = prepared or any("whitening" in one.get("shares", {}) for one in known)
+    return tuple(expected(params.release.horizon, turned=turned, prepared=prepared))
 
 
 def _plan_of(plans: questions.Plans, out: str) -> Plan:

@@ -77,6 +77,9 @@ def test_the_mean_has_a_third_more_noise_than_one_release_whatever_the_horizon()
     assert error(1, 64) == 1
     assert error(64, 64) == pytest.approx(1.76, abs=0.01)
     assert error(64, 64, turned=False) < 1.4
+    # Rows that public facts whiten are the same until the last chapter begins with the seventeenth night.
+    assert error(16, 64, prepared=True) < error(16, 64)
+    assert error(64, 64, prepared=True) == error(64, 64)
 
 
 def test_chapters_follow_from_public_numbers() -> None:
