@@ -122,7 +122,8 @@ def worked(rows: list[dict[str, Any]]) -> str:
     return "\n".join(
         f"`{row['mechanism']}` of {row['records']:,} records (the map that `auto` takes, {row['passes']} passes) took "
         f"{row['cpu_seconds']:.0f} seconds of one core; its seconds above are of a loaded "
-        "machine. Rows of the map are kept between passes up to 1 GiB, which is the memory."
+        "machine. Rows of the map are kept between passes up to 1 GiB: memory grows with the records up to there, "
+        "and no further."
         for row in known
     )
 

@@ -150,17 +150,16 @@ def hybrid(records: NDArray[np.float64], *, width: int, layout: str) -> Rows:
     runs, columns = runs_of(layout), columns_of(layout)
     z, halved = _spread(records, runs)
     frequencies, offsets = directions(layout, width)
-    phases = np.floor(((z * halved) @ frequencies) * (1 / STEPS)).astype(np.int64) + offsets
-    waves = cosines().take(phases & (PHASES - 1))
+    turns = (z * halved) @ frequencies
+    turns *= 1 / STEPS
+    phases = np.floor(turns, out=turns).astype(np.int64)
+    phases += offsets
+    phases &= PHASES - 1
     linear = LINEAR[width > NARROW]
-    return normalise(
-        np.hstack(
-            [
-                waves * np.rint(UNIT * math.sqrt(2 / width)),
-                z * np.rint(UNIT * linear / math.sqrt(columns)),
-            ]
-        )
-    )
+    rows = np.empty((len(z), width + z.shape[1]))
+    np.multiply(cosines().take(phases), np.rint(UNIT * math.sqrt(2 / width)), out=rows[:, :width])
+    np.multiply(z, np.rint(UNIT * linear / math.sqrt(columns)), out=rows[:, width:])
+    return normalise(rows)
 
 
 def _spread(records: NDArray[np.float64], runs: tuple[Run, ...]) -> tuple[Rows, Rows]:

@@ -37,12 +37,14 @@ class Centre:
     weights: NDArray[np.int64] | None = None
 
     def __call__(self, rows: Rows, valid: NDArray[np.uint8]) -> Rows:
-        centred = rows - self.centre.astype(np.float64)
-        if self.bias:
-            centred = np.column_stack([centred, np.full(len(rows), float(self.bias))])
+        width = rows.shape[1]
+        centred = np.empty((len(rows), width + (self.bias != 0)))
+        np.subtract(rows, self.centre.astype(np.float64), out=centred[:, :width])
+        centred[:, width:] = float(self.bias)
         if self.weights is not None:
             centred *= self.weights.astype(np.float64)
-        return normalise(centred * valid.astype(np.float64)[:, None])
+        centred *= valid.astype(np.float64)[:, None]
+        return normalise(centred)
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ def normalise(rows: Rows) -> Rows:
     """
     squares = squared_norms(rows)
     scale = np.divide(float(LIMIT), np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
-    scaled: Rows = np.trunc(rows * scale[:, None])
-    return check(scaled)
+    scaled: Rows = rows * scale[:, None]
+    return check(np.trunc(scaled, out=scaled))
 
 
 def check(rows: Rows) -> Rows:
@@ -66,8 +66,9 @@ def multiply(rows: Rows, matrix: Rows, shift: float) -> Rows:
     """Exact product of rows of norm at most LIMIT and an integer
     matrix, times `shift`, rounded toward zero.
     """
-    product: Rows = np.trunc((rows @ matrix) * shift)
-    return product
+    product: Rows = rows @ matrix
+    product *= shift
+    return np.trunc(product, out=product)
 
 
 def quantise(matrix: NDArray[np.float64], largest: float) -> Rows:
