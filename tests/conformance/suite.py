@@ -94,6 +94,7 @@ class Conformance:
         on_cluster: offers release.engine dask.
         long: takes steps, tells how far it is, and goes on from a checkpoint.
         ticks: tells how far it is.
+        trains: later sums go through what was trained on earlier ones.
         proven: a finite epsilon is proven, so that prices can be compared with what neighbours do.
         exact: sums are integers, the same bits in any order.
         law: of the noise, gaussian or laplace.
@@ -106,6 +107,7 @@ class Conformance:
     asks_first: ClassVar[bool] = False
     long: ClassVar[bool] = False
     ticks: ClassVar[bool] = False
+    trains: ClassVar[bool] = False
     proven: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     law: ClassVar[str] = "gaussian"
