@@ -200,6 +200,7 @@ def strategy_of(name: Name, nights: int) -> Strategy:
     return Strategy(name, nights)
 
 
+@lru_cache(maxsize=64)
 def choose(nights: int) -> Strategy:
     """The strategy whose total after the last night has least noise: it follows from the horizon alone."""
     root, alone = strategy_of("square-root", nights), strategy_of("independent", nights)
