@@ -97,20 +97,20 @@ class Prior:
 
     def __call__(self, images: NDArray[np.uint8]) -> Rows:
         """Map (n, height, width, channels) to integer rows."""
-        return np.concatenate(
-            [self._rows(images[start : start + TURNED]) for start in range(0, len(images), TURNED)]
-        )
-
-    def _rows(self, images: NDArray[np.uint8]) -> Rows:
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-        batches = [images[start : start + BATCH] for start in range(0, len(images), BATCH)]
-        # A batch a core: products of a batch are too small to be shared by cores, which take twice as long then.
+        parts = [images[start : start + TURNED] for start in range(0, len(images), TURNED)]
+        # A part a core: products of a batch are too small to be shared by cores, which take twice as long then.
         with threadpool_limits(1), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            found = np.concatenate(list(pool.map(self._roots, batches)))
+            return np.concatenate(list(pool.map(self._rows, parts)))
+
+    def _rows(self, images: NDArray[np.uint8]) -> Rows:
+        batches = [images[start : start + BATCH] for start in range(0, len(images), BATCH)]
+        found = np.concatenate([self._roots(batch) for batch in batches])
         # Integers up to 127 times columns whose absolute sum is below 2^24 / 127: exact.
         turned = (standard(found, self.middle, self.spread) @ self.turn).astype(np.float64)
-        return normalise(np.trunc(turned * self.scale))
+        turned *= self.scale
+        return normalise(np.trunc(turned, out=turned))
 
     def _roots(self, images: NDArray[np.uint8]) -> Pixels:
         return roots(images, self.banks, self.cells, mirrored=self.mirrored)
@@ -118,8 +118,10 @@ class Prior:
 
 def standard(found: Pixels, middle: Pixels, spread: Pixels) -> Pixels:
     """Roots less their middle, over their deviation, in whole steps from -127 to 127."""
-    steps: Pixels = np.clip(np.trunc((found - middle) * spread), -LARGEST_STANDARD, LARGEST_STANDARD)
-    return steps
+    steps: Pixels = found - middle
+    steps *= spread
+    np.trunc(steps, out=steps)
+    return np.clip(steps, -LARGEST_STANDARD, LARGEST_STANDARD, out=steps)
 
 
 def roots(images: NDArray[np.uint8], banks: tuple[Bank, ...], cells: int, *, mirrored: bool) -> Pixels:
@@ -178,11 +180,10 @@ def responses(pixels: Pixels, bank: Bank, cells: int) -> tuple[Pixels, Pixels]:
     steps *= contrast[..., None]
     np.trunc(steps, out=steps)
     where, sizes = _cells(down, across, cells)
-    over = np.maximum(steps, THRESHOLD)
-    above = where @ over
-    np.negative(steps, out=steps)
-    below = where @ np.maximum(steps, THRESHOLD, out=over)
-    found = np.stack([above, below], axis=1).reshape(len(pixels), 2, cells, cells, bank.atoms.shape[1])
+    beyond = np.maximum(steps, THRESHOLD)
+    above = where @ beyond
+    below = where @ np.minimum(steps, -THRESHOLD, out=beyond)
+    found = np.stack([above, -below], axis=1).reshape(len(pixels), 2, cells, cells, bank.atoms.shape[1])
     return found - np.float32(THRESHOLD) * sizes, sizes
 
 
