@@ -91,7 +91,7 @@ def page() -> str:
             parts += [title, "", table(rows), ""]
             parts += [beside(rows), ""] if name == "comparison" else []
             parts += [worked(rows), ""] if name == "scaling" else []
-            parts += [PICTURES, "", pictures(rows), ""] if name == "accuracy" else []
+            parts += [PICTURES, "", pictures(rows), "", *same_map(), ""] if name == "accuracy" else []
             parts += (
                 ["![Seconds and memory against the number of records](scaling.svg)", ""]
                 if name == "scaling"
@@ -117,6 +117,32 @@ def page() -> str:
     if wide.exists():
         parts += [WIDE, "", wide_bounds([json.loads(line) for line in wide.read_text().splitlines()]), ""]
     return "\n".join(parts)
+
+
+def same_map() -> list[str]:
+    """Opacus' linear model and no privacy at all, on a map that ours was measured on (bench/prior/peers.py)."""
+    file = RESULTS / "prior/peers.json"
+    peers = json.loads(file.read_text()) if file.exists() else []
+    lines = []
+    for found in peers:
+        if ": clip" in found["mechanism"]:
+            continue
+        at = "without privacy" if found["epsilon"] is None else f"at epsilon {found['epsilon']:g}"
+        setting = found["setting"]
+        how = (
+            f", best of six on training pictures: clip {setting['clip']:g}, rate {setting['rate']:g}"
+            if setting
+            else ""
+        )
+        lines.append(
+            f"{found['dataset']}, `{found['features']}`, {at}: **{100 * found['accuracy_mean']:.2f} %**, "
+            f"{found['mechanism'].replace(', same map', '')}{how}."
+        )
+    return (
+        ["On the same map (`python -m bench.prior.peers`):", "", *(f"- {line}" for line in lines)]
+        if lines
+        else []
+    )
 
 
 def worked(rows: list[dict[str, Any]]) -> str:

@@ -176,7 +176,7 @@ def measure(folder: Path, name: str, given: dict[str, Any], validate: bool) -> d
 
 
 def load(
-    folder: Path,
+    folder: Path, dataset: str = DATASET
 ) -> tuple[tuple[NDArray[np.uint8], NDArray[np.int64]], tuple[NDArray[np.uint8], NDArray[np.int64]]]:
     """Images and labels of the training and the test set, as the pipeline encodes them."""
     from airlock.records.encoding import encode
@@ -184,13 +184,13 @@ def load(
     from airlock.records.tables import open_table
     from bench.flagship.pipeline import Pipeline
 
-    pipeline = Pipeline(folder, DATASET)
-    schema = load_schema(pipeline.workspace / f"data/schemas/{DATASET}.yaml")
+    pipeline = Pipeline(folder, dataset)
+    schema = load_schema(pipeline.workspace / f"data/schemas/{dataset}.yaml")
     parts = []
     for role in ("records", "holdout"):
         encoded = [
             encode(batch, schema)
-            for batch in open_table(pipeline.workspace / f"data/raw/{DATASET}/{role}.parquet").batches()
+            for batch in open_table(pipeline.workspace / f"data/raw/{dataset}/{role}.parquet").batches()
         ]
         parts.append(
             (
