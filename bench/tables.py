@@ -27,13 +27,13 @@ PICTURES = """### Maps of pictures, in rounds
 `coefficients-iterated` on each map, accuracy by epsilon. `prior-1` was learned from generated pictures alone (`python
 -m bench.prior.train`) and needs no matrix of rows: a mean, then 8 to 26 rounds after a public preparation (`python -m
 bench.prior.measure`; rows of pictures are remembered between keys, so that its seconds above are without the map: 0.86
-ms of one core a colour picture, 60,000 in 28 seconds on two free cores). Its constants were chosen on training images of CIFAR-10
-(bench/results/prior/choice.md); for grey pictures nothing was tried before these figures. `edges-1` (orientations and
-Gabor moduli side by side) and `strokes-1` (the same of pictures made upright) were looked at on training images of
-MNIST and Fashion-MNIST (docs/mechanism.md, section 5). Rows of 13 passes are of rounds without momentum, as they were
-before. Published on CIFAR-10 without other data: 69.3 at 3 (scattering features, Tramer and Boneh 2021) and 72.3 at 1
-(DP-RandP, Tang et al. 2023: a network learned from images of random processes, trained on by DP-SGD); ours are on a
-JPEG copy of it.
+ms of one core a colour picture, 60,000 in 28 seconds on two free cores). Its constants were chosen on training images
+of CIFAR-10 (bench/results/prior/choice.md); for grey pictures nothing was tried before these figures. `edges-1`
+(orientations and Gabor moduli side by side) and `strokes-1` (the same of pictures made upright) were looked at on
+training images of MNIST and Fashion-MNIST (docs/mechanism.md, section 5). Rows of 13 passes are of rounds without
+momentum, as they were before. Published on CIFAR-10 without other data: 69.3 at 3 (scattering features, Tramer and
+Boneh 2021) and 72.3 at 1 (DP-RandP, Tang et al. 2023: a network learned from images of random processes, trained on by
+DP-SGD); ours are on a JPEG copy of it.
 """
 PICTURE_SETS = ("cifar10-jpeg", "fashion-mnist", "mnist", "usps")
 WIDE = """## What generous bounds cost

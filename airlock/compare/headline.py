@@ -36,9 +36,9 @@ SECTION = """## Claimed, reproduced, attacked, ours
 Every headline figure of the five papers. `reproduced` is the paper's mechanism as published, at the epsilon that it
 claims: the longest run on the most records, and of several readings the most accurate; **bold** within two points
 of the paper or above it. `attacked` is a lower bound on the true epsilon of that mechanism, `proven of it` an upper
-one. `ours` is `coefficients-iterated` (digits: map `strokes-1`, tables: the map that `auto` takes) at a *proven* epsilon
-that is the claimed one, delta 1e-5, mean over noise keys and folds; **bold** at or above the paper. The last column is
-the bound of [proofs/small-tables.md](proofs/small-tables.md). What was not reproduced, and why:
+one. `ours` is `coefficients-iterated` (digits: map `strokes-1`, tables: the map that `auto` takes) at a *proven*
+epsilon that is the claimed one, delta 1e-5, mean over noise keys and folds; **bold** at or above the paper. The last
+column is the bound of [proofs/small-tables.md](proofs/small-tables.md). What was not reproduced, and why:
 [errata/items.md](errata/items.md). AdLM's noise as its authors' program has it, drawn once, gives back all of MNIST
 exactly ([errata/adlm.md](errata/adlm.md)).
 """
