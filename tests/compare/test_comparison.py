@@ -161,7 +161,7 @@ def test_headline_figures_stand_beside_ours_and_the_attack(tmp_path: Path) -> No
         **OTHER,
         "dataset": "mnist",
         "mechanism": "coefficients-iterated",
-        "features": "hog-2",
+        "features": "strokes-1",
         "epsilon": 0.5,
     }
     shorter, dearer = (
