@@ -98,7 +98,7 @@ def test_two_runs_at_once_queue(station: Station, runs: list[str]) -> None:
 
 def test_no_record_stands_in_what_prefect_keeps(station: Station, plant: Workspace, runs: list[str]) -> None:
     """Database, results and logs, after runs that released those records and showed what came of it."""
-    search = planted.wanted(timestamps=True)
+    search = planted.wanted()
     assert search.below(plant.home / "records.csv"), "the search finds nothing at all"
     assert search.below(station.folder) == []
 

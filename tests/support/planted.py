@@ -50,11 +50,11 @@ def plant(workspace: Workspace) -> None:
     workspace.run("airlock", "add", str(raw), "--name", "planted", "--epsilon", "3", "--delta", "1e-5")
 
 
-def wanted(numbers: np.ndarray | None = None, *, timestamps: bool = False) -> Search:
+def wanted(numbers: np.ndarray | None = None) -> Search:
     """Raw values, and the encoded ones that are sealed; those of `plant` unless others are given."""
     raw = values(ROWS, COLUMNS) if numbers is None else numbers
     encoded = (raw - LOW) / (HIGH - LOW)
-    return Search(needles([*raw.ravel(), *encoded.ravel()], timestamps=timestamps))
+    return Search(needles([*raw.ravel(), *encoded.ravel()]))
 
 
 def values(rows: int, columns: int) -> np.ndarray:
@@ -63,23 +63,23 @@ def values(rows: int, columns: int) -> np.ndarray:
     return np.round(generator.uniform(100_000, 900_000, (rows, columns)), 6)
 
 
-def needles(numbers: Iterable[float], *, timestamps: bool = False) -> list[bytes]:
+def needles(numbers: Iterable[float]) -> list[bytes]:
     """Every number as float and integer, either byte order, decimal, hexadecimal and base64 at each
     alignment.
 
-    Where the haystack holds thousands of `timestamps`, six digits turn up by chance in their fractions of a
-    second: there a number below 1 is looked for with all of its digits only.
+    Always with twelve digits: six turn up by chance among a thousand noisy counts, or fractions of a second.
     """
     found: list[bytes] = []
     for number in map(float, numbers):
         little = struct.pack("<d", number)
-        integer = [struct.pack("<q", round(number * 1e6))] if number > 1 or not timestamps else []
-        binary = [little, little[::-1], *integer]
-        text = [repr(number), f"{number:.6f}", little.hex(), *(item.hex() for item in integer)]
+        digits = 6 if number > 1 else 12
+        integer = struct.pack("<q", round(number * 10**digits))
+        binary = [little, little[::-1], integer]
+        text = [repr(number), f"{number:.{digits}f}", little.hex(), integer.hex()]
         shifted = [base64.b64encode(b"\0" * shift + little)[4 if shift else 0 :][:8] for shift in range(3)]
         found += (
             binary
-            + [item.encode() for item in text if len(item) >= (12 if timestamps else 8)]
+            + [item.encode() for item in text if len(item) >= 12]
             + [item for item in shifted if len(item) == 8]
         )
     return found

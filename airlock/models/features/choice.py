@@ -25,8 +25,6 @@ ROUNDS = "coefficients-iterated"
 MECHANISMS = {"image": "coefficients", "tabular": ROUNDS}
 COLOURS, LEARNED = 3, "prior-1"
 """Channels of a colour picture; the map for those, which is released in rounds."""
-GREY = "edges-1"
-"""The map for grey pictures that are released in rounds: twice as many columns as three passes can carry."""
 NIGHTLY = "coefficients"
 """What has running totals over nights."""
 SPREAD = 3
@@ -104,8 +102,6 @@ def choose(release: ReleaseParams, facts: Facts) -> Choice:
         return Choice(mechanism, _complete(facts.features, release, facts), "named in the schema")
     if mechanism == ROUNDS and is_colour(facts):
         return Choice(mechanism, LEARNED, "the map for colour pictures, learned from generated ones")
-    if mechanism == ROUNDS and facts.kind == "image" and facts.shape[2:] == (1,):
-        return Choice(mechanism, GREY, "the map for grey pictures that are released in rounds")
     if mechanism != ROUNDS or facts.kind != "tabular" or facts.layout is None:
         return Choice(mechanism, DEFAULTS[facts.kind], f"the map for {facts.kind} data")
     found = signal(release, facts)

@@ -116,12 +116,6 @@ def test_auto_is_rounds_for_tables_and_the_closed_form_for_images() -> None:
     assert choose(asked().release, replace(PICTURES, features="gabor-1")).features == "gabor-1"
 
 
-def test_grey_pictures_that_are_released_in_rounds_have_the_wider_map() -> None:
-    rounds = asked(mechanism="coefficients-iterated").release
-    assert choose(rounds, PICTURES).features == "edges-1"
-    assert choose(rounds, replace(PICTURES, features="hog-2")).features == "hog-2"
-
-
 def test_auto_is_rounds_on_learned_features_for_colour_pictures_alone() -> None:
     colour = replace(PICTURES, shape=(32, 32, 3))
     found = choose(asked().release, colour)

@@ -483,10 +483,7 @@ def test_pictures_walk_with_momentum_and_tables_do_not() -> None:
         "momentum": 0.7,
         "step": 1.0,
     }
-    assert (iterated.plan(asked, pictures).passes, iterated.plan(asked, pictures).parameters["features"]) == (
-        17,
-        "edges-1",
-    )
+    assert iterated.plan(asked, pictures).passes == 17
     said = parameters(mechanism="coefficients-iterated", options={"momentum": 0.0, "step": 2.0, "rounds": 10})
     assert "momentum" not in iterated.plan(said, pictures).parameters
     assert iterated.plan(said, pictures).passes == 13
