@@ -150,8 +150,8 @@ def worked(rows: list[dict[str, Any]]) -> str:
     known = [row for row in rows if "cpu_seconds" in row]
     return "\n".join(
         f"`{row['mechanism']}` of {row['records']:,} records (the map that `auto` takes, {row['passes']} passes) took "
-        f"{row['cpu_seconds']:.0f} seconds of one core; its seconds above are of a loaded "
-        "machine. Rows of the map are kept between passes up to 1 GiB: memory grows with the records up to there, "
+        f"{row['cpu_seconds']:.0f} seconds of one core; where its seconds above are more, the machine "
+        "was loaded. Rows of the map are kept between passes up to 1 GiB: memory grows with the records up to there, "
         "and no further."
         for row in known
     )
