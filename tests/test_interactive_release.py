@@ -83,14 +83,14 @@ def test_beyond_the_cap_nothing_is_read(finished: Workspace) -> None:
 SHARED = """
 import sys
 from airlock.cli import main
-from airlock.run import stage
+from airlock.run import confined
 
 def checkpoint(asked, progress=""):
     folder = asked.project.checkpoints / "one" / asked.zone / "walk"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
-stage.checkpoint = checkpoint
+confined.checkpoint = checkpoint
 sys.argv = ["airlock", "run", "release"]
 main()
 """

@@ -14,8 +14,9 @@ from airlock.bundle.extract import Extract, HiddenEntry
 from airlock.inside import manifest
 from airlock.inside.digests import canonical_json
 from airlock.inside.manifest import Manifest
-from airlock.ledger import Entry, Release, chain, commitments, totals
+from airlock.ledger import Entry, Release, chain, commitments, quotes, totals
 from airlock.ledger.accounts import Book, read_book
+from airlock.privacy.filter import ROUNDING
 from airlock.privacy.guarantees import Guarantee
 
 
@@ -49,7 +50,7 @@ def totals_of(contents: Contents) -> list[Total]:
     for scratch, extract in contents.extracts.items():
         book = read_book(extract.visible)
         for population in book.populations:
-            spent = totals.spent(book.account(population))
+            spent = quotes.spent(book.account(population))
             found.append(
                 Total(
                     population,
@@ -109,7 +110,7 @@ def _overspent(entries: list[Entry]) -> Iterator[str]:
             account = read_book(entries[:place]).account(entry.population)
             release = account.releases[-1]
             if release.charged:
-                spent = totals.Quote(account, ())
+                spent = quotes.Quote(account, ())
                 if not spent.fits and account.cap:
                     yield (
                         f"entry {entry.sequence} takes '{entry.population}' to epsilon "
@@ -156,7 +157,7 @@ def guarantee_problems(contents: Contents) -> Iterator[str]:
         book.releases |= read_book(extract.visible).releases
     for found in recompute(contents):
         # A figure above what follows is a promise that is kept all the more; one below it is not.
-        if found.epsilon > found.stated.epsilon * (1 + totals.ROUNDING):
+        if found.epsilon > found.stated.epsilon * (1 + ROUNDING):
             events = "it names no event" if math.isinf(found.epsilon) else f"which give {found.epsilon:.6g}"
             yield f"{found.out}: epsilon {found.stated.epsilon:.6g} does not follow from its events: {events}"
         yield from _booking_problems(

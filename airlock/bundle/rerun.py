@@ -25,14 +25,15 @@ from airlock.evidence.audit import audit_tree
 from airlock.evidence.evaluation import private_evaluation
 from airlock.evidence.page import page_facts
 from airlock.ledger.accounts import read_book
-from airlock.ledger.totals import spent
+from airlock.ledger.quotes import spent
 from airlock.owner.checks import budget_of
 from airlock.owner.home import Project
 from airlock.params import BoundaryParams
 from airlock.run.code import MODULES, STAGES, TOOL, Code
 from airlock.run.machine import platform_facts
 from airlock.run.recompute import recompute
-from airlock.run.stage import make_again, request
+from airlock.run.request import request
+from airlock.run.stage import make_again
 
 BIT_IDENTICAL, WITHIN_TOLERANCE, DIFFERENT = "bit-identical", "within tolerance", "different"
 # Bundles made before `airlock` and `stages` were two packages.

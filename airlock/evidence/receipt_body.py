@@ -20,7 +20,8 @@ from airlock.run.machine import platform_facts
 from airlock.wall.layers import LEFT_OPEN, MINIMUM, Layer
 
 if TYPE_CHECKING:
-    from airlock.run.stage import Made, Request
+    from airlock.run.request import Request
+    from airlock.run.stage import Made
     from airlock.wall.sandbox import Outcome
 
 

@@ -3,6 +3,6 @@
 from airlock.ledger.accounts import Account, Cap, Release
 from airlock.ledger.chain import Entry
 from airlock.ledger.ledger import Ledger, Reservation
-from airlock.ledger.totals import Quote, Spent
+from airlock.ledger.quotes import Quote, Spent
 
 __all__ = ["Account", "Cap", "Entry", "Ledger", "Quote", "Release", "Reservation", "Spent"]

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from airlock.errors import BudgetRefused, InputError
 from airlock.ledger.accounts import Account, Cap, Release, night_problem
-from airlock.ledger.totals import SLACK, Quote, charge_of, kind, largest_like
+from airlock.ledger.quotes import Quote, largest_like
+from airlock.ledger.totals import SLACK, charge_of, kind
 
 
 def check_terms(asked: Release, account: Account, *, scratch: bool) -> None:

@@ -14,7 +14,9 @@ from airlock.inside.digests import sha256_path
 from airlock.owner.keys import Keyring
 from airlock.privacy.plan import Facts
 from airlock.run import nights, orders
-from airlock.run.stage import Request, make_releases, open_desk, seal_keys
+from airlock.run.desk import open_desk
+from airlock.run.request import Request
+from airlock.run.stage import make_releases, seal_keys
 
 Same = Callable[[str, str], bool]
 

@@ -21,11 +21,13 @@ from airlock.evidence.revisions import Workspace, load_graph, pipelines
 from airlock.inside import manifest
 from airlock.owner.home import IDENTITY, Project
 from airlock.records import handles
-from airlock.run import archive, orders, reservations, stage
+from airlock.run import archive, orders, reservations
 from airlock.run.code import of_workspace
 from airlock.run.handover import Listener
 from airlock.run.outs import remove
+from airlock.run.request import request
 from airlock.run.reservations import Purpose
+from airlock.run.stage import run_stage
 
 
 def make(
@@ -40,7 +42,7 @@ def make(
     room = Path(tempfile.mkdtemp(prefix=f"airlock-{os.getpid()}-", dir=project.folder))
     try:
         _furnish(room, workspace, project, purpose)
-        asked = stage.request(purpose.stage, workspace=room, home=project)
+        asked = request(purpose.stage, workspace=room, home=project)
         facts, _ = orders.read_facts(room)
         priced = orders.price(
             asked.stage, asked.graph, params=asked.params, facts=facts, workspace=room, project=project
@@ -50,7 +52,7 @@ def make(
                 f"release {release_id[:12]} cannot be made from here: its records, its code or a model that it "
                 "judges have changed since; check out what it was reserved with, or book it as lost with --lost"
             )
-        stage.run_stage(purpose.stage, workspace=room, listen=listen)
+        run_stage(purpose.stage, workspace=room, listen=listen)
     finally:
         remove(room)
 

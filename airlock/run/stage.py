@@ -8,105 +8,30 @@ outs -> sign the receipt.
 
 from __future__ import annotations
 
-import hashlib
-import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airlock.errors import BoundaryError, DiskFull, InputError
-from airlock.evidence import receipts, zones
+from airlock.evidence import receipts
 from airlock.evidence.receipt_body import describe
-from airlock.evidence.revisions import Workspace, load_graph, pipelines
 from airlock.inside.sealed import seal_contexts
 from airlock.owner import registry
-from airlock.owner.home import Project, canary, project, remember
+from airlock.owner.home import Project, remember
 from airlock.owner.keys import Keyring, signer
-from airlock.params import BoundaryParams, Params, load_params, parse_params
+from airlock.params import Params
 from airlock.privacy.plan import Facts
 from airlock.records import handles
-from airlock.run import allowed, leftovers, limits, paths
-from airlock.run.code import TOOL, Code, of_workspace
-from airlock.run.handover import Listener, Visit, bytecode, confine, memory_folder
-from airlock.run.limits import Limits
+from airlock.run.confined import confined, watched
+from airlock.run.desk import Desk, open_desk
 from airlock.run.outs import publish, remove
-from airlock.wall.disks import RESERVE_BYTES
-from airlock.wall.grants import Held
-from airlock.wall.layers import Layer, choose
+from airlock.run.request import Request, request
 from airlock.wall.sandbox import Outcome
-from airlock.workspaces import lock
 
 if TYPE_CHECKING:
     from airlock.ledger import Ledger
     from airlock.run import nights, orders
     from airlock.run.dask_broker import DaskCluster
-
-_OUTS, _CHECKPOINT, _RAW, _HORIZON = (
-    "/.airlock/outs",
-    "/.airlock/checkpoint",
-    "/.airlock/raw",
-    "/.airlock/horizon",
-)
-"""What these folders are called in a new root, where their own names would tell about the machine."""
-GATE = "dataset"
-"""The stage that DVC comes to first, whatever data set is asked for."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """One run of one stage, as it is asked for: checked, and nothing started yet."""
-
-    workspace: Path
-    params: Params
-    graph: zones.Graph
-    stage: zones.Stage
-    project: Project
-    code: Code
-    boundary: BoundaryParams
-    layers: frozenset[Layer]
-    limits: Limits
-    listen: Listener
-
-    @property
-    def zone(self) -> str:
-        """The stage's room."""
-        return str(self.stage.zone)
-
-    @property
-    def new_root(self) -> bool:
-        """Whether paths have other names inside."""
-        return Layer.ROOT in self.layers
-
-
-@dataclass(frozen=True)
-class Desk:
-    """What lies open while a stage runs.
-
-    Attributes:
-        held: everything of the workspace that it reads, by name.
-        hashes: SHA-256 and MD5 of each, taken before it starts.
-        stamps: when each was last changed, as the kernel says, from before that.
-        staging: where its outs go.
-        scratch: its private TMPDIR.
-    """
-
-    held: Mapping[str, Held]
-    hashes: Mapping[str, Mapping[str, str]]
-    stamps: Mapping[str, Mapping[str, tuple[int, ...]]]
-    staging: Path
-    scratch: Path
-
-    def changed(self) -> tuple[str, ...]:
-        """What is not as it was when it was hashed."""
-        return tuple(name for name, one in self.held.items() if _stamps(name, one) != self.stamps[name])
-
-
-def _stamps(name: str, held: Held) -> dict[str, tuple[int, ...]]:
-    tool = name.split("/")[0] == TOOL.name
-    return paths.stamps(held, compiled=not zones.is_code(name), folders=not tool)
 
 
 @dataclass(frozen=True)
@@ -134,52 +59,6 @@ class Made:
     ledger: Ledger | None = None
     connection: DaskCluster | None = None
     changed: tuple[str, ...] = ()
-
-
-def request(
-    name: str,
-    *,
-    workspace: Path,
-    listen: Listener = lambda event: None,
-    home: Project | None = None,
-    code: Code | None = None,
-    boundary: BoundaryParams | None = None,
-) -> Request:
-    """Check what is asked for.
-
-    Args:
-        name: of a stage in dvc.yaml.
-        workspace: the project's top folder.
-        listen: told of progress.
-        home: keys, ledger and log; those of the workspace's project otherwise.
-        code: what runs behind the wall; the workspace's own otherwise.
-        boundary: the wall, for somebody who does not leave it to the workspace's params.yaml (`airlock
-            verify`).
-
-    Raises:
-        BoundaryError: the pipeline is not sound, or the wall cannot be raised here.
-    """
-    if problem := allowed.stage_problem(name):
-        raise BoundaryError(problem)
-    workspace = workspace.resolve()
-    params, graph = load_params(workspace / "params.yaml"), load_graph(workspace)
-    stage = graph.stage(name)
-    zones.check(graph)
-    if name == GATE and (wrong := handles.objection(workspace, params.dataset)):
-        raise InputError(wrong)
-    wall = boundary or params.boundary
-    return Request(
-        workspace=workspace,
-        params=params,
-        graph=graph,
-        stage=stage,
-        project=home or project(workspace),
-        code=code or of_workspace(workspace),
-        boundary=wall,
-        layers=choose(wall.enforcement, zone=str(stage.zone)),
-        limits=limits.of(wall),
-        listen=listen,
-    )
 
 
 def run_stage(
@@ -345,161 +224,6 @@ def _public_facts(asked: Request) -> Mapping[str, Any]:
     return facts | {
         "nights": history.tonight(asked.project, asked.workspace, asked.params, ledger, judged=True)
     }
-
-
-def confined(
-    asked: Request,
-    desk: Desk,
-    *,
-    raw: Mapping[str, Path] | None = None,
-    progress: str = "",
-    keys: Mapping[str, bytes] | None = None,
-    facts: Mapping[str, Any] | None = None,
-    connection: DaskCluster | None = None,
-    memory: Path | None = None,
-) -> Outcome:
-    """Run the stage's code behind the wall: it sees what is held, the raw files if it is given any, and its
-    own folders; a night also the folder with the memory of its horizon.
-    """
-    for out in asked.stage.outs:
-        (desk.staging / out).parent.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        reads = {**desk.held, **_hold_raw(raw or {}, stack)}
-        staging = stack.enter_context(paths.hold_folder(desk.staging, _OUTS))
-        inside = {name: one.inside(new_root=asked.new_root) for name, one in reads.items()}
-        inside |= {out: staging.inside(new_root=asked.new_root) / out for out in asked.stage.outs}
-        writes, kept = [staging], checkpoint(asked, progress)
-        if kept:
-            writes.append(stack.enter_context(paths.hold_folder(kept, _CHECKPOINT)))
-            inside["checkpoint"] = writes[-1].inside(new_root=asked.new_root)
-        if memory:
-            writes.append(stack.enter_context(paths.hold_folder(memory, _HORIZON)))
-            inside["horizon"] = writes[-1].inside(new_root=asked.new_root)
-        visit = Visit(
-            stage=asked.stage.name,
-            zone=asked.zone,
-            module=asked.code.module_of(asked.stage.name, asked.stage.module),
-            code=asked.code,
-            params=asked.params,
-            paths=inside,
-            reads=tuple(reads.values()),
-            writes=tuple(writes),
-            scratch=desk.scratch,
-            limits=asked.limits,
-            watch=watched(asked, tuple((raw or {}).values())),
-            guarded=guarded(asked.project),
-            facts=facts or {},
-            keys=keys or {},
-            connection=connection,
-            insist=asked.boundary.enforcement == "strict",
-        )
-        try:
-            outcome = confine(
-                visit,
-                project=asked.project,
-                workspace=asked.workspace,
-                layers=asked.layers,
-                canary=canary(asked.project),
-                listen=asked.listen,
-            )
-        except DiskFull:
-            if kept and _is_large(writes[-1]):
-                remove(kept)
-            raise
-    if kept:
-        remove(kept)
-    return outcome
-
-
-def _is_large(held: Held) -> bool:
-    """Whether a checkpoint takes more of the disk, or is deeper, than any honest one."""
-    try:
-        return paths.size(held) > RESERVE_BYTES
-    except BoundaryError:
-        return True
-
-
-def _hold_raw(raw: Mapping[str, Path], stack: ExitStack) -> dict[str, Held]:
-    """The name stays: it tells the format."""
-    return {
-        f"raw:{role}": stack.enter_context(paths.hold_file(path, f"{_RAW}/{role}/{path.name}"))
-        for role, path in raw.items()
-    }
-
-
-def checkpoint(asked: Request, progress: str = "") -> Path | None:
-    """A folder that outlives a killed run, for stages that can go on where they stopped; gone after one that
-    ends well.
-
-    It lies in AIRLOCK_HOME, by workspace, room and what is being made: another clone is at another point of
-    another release, and no open stage can be called like a release, whose sums without noise lie here.
-    """
-    if asked.zone == "sensitive":
-        return None
-    clone = hashlib.sha256(os.fsencode(asked.workspace)).hexdigest()[:16]
-    made = hashlib.sha256(progress.encode()).hexdigest()[:32] if progress else asked.stage.name
-    folder = asked.project.checkpoints / clone / asked.zone / made
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
-
-
-def watched(asked: Request, raw: tuple[Path, ...] = ()) -> tuple[Path, ...]:
-    """Where records are: the recorder tells whether any of it was opened."""
-    places = [
-        *registry.raw_paths(asked.project),
-        *raw,
-        asked.workspace / "data/raw",
-        asked.workspace / "data/sealed",
-    ]
-    return tuple(path for path in dict.fromkeys(places) if path.exists())
-
-
-def guarded(home: Project) -> tuple[Path, ...]:
-    """Keys and ledgers: no stage has any business there."""
-    places = (home.keys, home.registry, *(home.folder / name for name in ("ledger.db", "scratch.db")))
-    return tuple(path for path in places if path.exists())
-
-
-@contextmanager
-def open_desk(asked: Request) -> Iterator[Desk]:
-    """Open and hash what the stage may read; staging for the outs and a private TMPDIR, both gone afterwards.
-
-    What a release stage stages is small and goes to tmpfs. A sensitive stage stages ciphertext, as large as
-    the data: it goes to AIRLOCK_HOME, so that memory does not grow with the number of records.
-    """
-    memory, home = memory_folder(), asked.project.folder
-    for folder in (memory, home):
-        leftovers.sweep_folder(folder)
-    names = (*asked.stage.deps, *pipelines(Workspace(asked.workspace)), "params.yaml", *asked.code.stages)
-    prefix = f"airlock-{os.getpid()}-"
-    with paths.hold(asked.workspace, names) as found:
-        held = {name: _trusted(one) for name, one in found.items()}
-        _check_unchanged(asked, held["params.yaml"])
-        stamped = {name: _stamps(name, one) for name, one in held.items()}
-        hashed = {name: paths.hashes(one, compiled=not zones.is_code(name)) for name, one in held.items()}
-        if asked.code == of_workspace(asked.workspace):
-            lock.check(asked.workspace, asked.stage, hashed)
-        staging = Path(tempfile.mkdtemp(prefix=prefix, dir=memory if asked.zone == "release" else home))
-        scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=memory))
-        try:
-            yield Desk(held, hashed, stamped, staging, scratch)
-        finally:
-            remove(staging)
-            remove(scratch)
-
-
-def _trusted(one: Held) -> Held:
-    """The installed tool's own compiled modules may be read: whoever can change those can change the tool.
-
-    Where the tool is not installed but lies in the workspace, nobody's may.
-    """
-    return replace(one, hidden=()) if one.path.is_relative_to(TOOL) and not bytecode([TOOL]) else one
-
-
-def _check_unchanged(asked: Request, held: Held) -> None:
-    """What was checked is what is held."""
-    if parse_params(paths.text_of(held)) != asked.params:
-        raise BoundaryError("params.yaml changed while the stage was being started: run it again")
 
 
 def seal_keys(keyring: Keyring, facts: Facts, generation: int | None) -> dict[str, bytes]:

@@ -450,7 +450,7 @@ def test_a_clock_that_was_set_back_changes_no_order(
 ) -> None:
     """Entries are in the order of their numbers. With real commands: tests/test_clock.py."""
     release(owner, 0.5)
-    monkeypatch.setattr("airlock.ledger.ledger._now", lambda: "2001-01-01T00:00+00:00")
+    monkeypatch.setattr("airlock.ledger.entries.this_minute", lambda: "2001-01-01T00:00+00:00")
     backup = shutil.copytree(owner.folder, tmp_path / "backup")
     release(owner, 1.0)
     ledger = Ledger.open(owner.ledger_url, create=False)

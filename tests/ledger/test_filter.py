@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airlock.errors import BudgetRefused, InputError
-from airlock.ledger import Ledger, chain, totals
+from airlock.ledger import Ledger, Quote, chain
 from airlock.ledger.accounts import Account, Cap, Release, read_book
 from airlock.ledger.store import Store
 from airlock.privacy import accounting, charges, events, gaussian
@@ -378,7 +378,7 @@ def test_old_entries_are_charged_again_and_none_is_lost(ledger: Ledger) -> None:
 def test_what_has_no_finite_charge_is_never_left_out_of_the_sum() -> None:
     cap = Cap(3.0, 1e-5, "owner", "test", "", pure=0.0, slack=0.0)
     hopeless = Release("", "p", "m", laplace(5000.0), "record", "zero-out", 1, False)
-    quote = totals.Quote(Account("p", (cap,), (hopeless,)), ())
+    quote = Quote(Account("p", (cap,), (hopeless,)), ())
     assert quote.before == math.inf and not quote.fits
 
 

@@ -53,7 +53,7 @@ from airlock.owner.home import Project
 from airlock.owner.keys import Keyring, signer
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
-from airlock.run import archive, orders, reconcile
+from airlock.run import archive, orders, reconcile, recovery
 from airlock.run.orders import Order
 from tests.support.bookkeeping import gaussian, name
 
@@ -265,7 +265,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def recover(self) -> None:
         with suppress(AirlockError):
-            reconcile.recover(
+            recovery.recover(
                 self.place, self.house.workspace, who="owner", why="machine", population="clinic"
             )
 
@@ -312,7 +312,7 @@ class Machine(RuleBasedStateMachine):
             assert len(digests) == 1, (
                 f"release {release_id[:12]} was published with {len(digests)} sets of bytes"
             )
-        for release in self.ledger._look().book.releases.values():
+        for release in self.ledger.look().book.releases.values():
             if release.committed and release.release_id not in self._recovered() | self.bytes_gone:
                 assert archive.holds(self.place.archive, release.release_id), (
                     f"release {release.release_id[:12]} is committed and cannot be given out again"
@@ -329,7 +329,7 @@ class Machine(RuleBasedStateMachine):
         assert not self._forgotten(), "published, and the books agree without it"
 
     def _forgotten(self) -> list[str]:
-        known = self.ledger._look().book.releases
+        known = self.ledger.look().book.releases
         return [one for one in self.house.seen if one not in known]
 
     @invariant()

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from airlock.errors import InputError, LedgerError, LedgerMoved
 from airlock.ledger import Ledger
+from airlock.ledger.moving import move
 from airlock.ledger.store import Store
 from airlock.owner.home import Project
 from tests.commands.test_budget import ask, desk
@@ -84,12 +85,12 @@ def test_move_that_dies_before_the_copy_is_complete_changes_nothing(
 
     monkeypatch.setattr(Store, "append", die_late)
     with pytest.raises(OSError, match="gone"):
-        ledger.move_to(target)
+        move(ledger, target)
     monkeypatch.undo()
     assert ledger.history() == before
     with pytest.raises(LedgerError, match="is missing"):
         Ledger.open(target, create=False)
-    assert ledger.move_to(target) == len(before)
+    assert move(ledger, target) == len(before)
 
 
 def test_move_killed_between_the_two_commits_is_completed_by_the_next(owner: Project, urls: Urls) -> None:
@@ -103,15 +104,15 @@ def test_move_killed_between_the_two_commits_is_completed_by_the_next(owner: Pro
             if connection.get_execution_options().get("airlock_writes"):
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        sa.event.listen(ledger._store._engine, "commit", die)
+        sa.event.listen(ledger.store._engine, "commit", die)
         with suppress(BaseException):
-            ledger.move_to(target)
+            move(ledger, target)
         os._exit(0)
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
     release(owner, 1.0)  # the old one is still the ledger, and goes on
     before = ledger.history()
     assert Ledger.open(target, create=False).history() == before[:-3], "the copy is from before that"
-    assert ledger.move_to(target) == len(before)
+    assert move(ledger, target) == len(before)
     assert Ledger.open(target, create=False).history() == before
     with pytest.raises(LedgerMoved):
         ledger.history()
@@ -173,7 +174,7 @@ def test_move_to_a_disk_that_is_full_is_one_line_and_changes_nothing(
 
 
 def moved_to(owner: Project, url: str) -> str:
-    Ledger.open(owner.ledger_url, create=False).move_to(url)
+    move(Ledger.open(owner.ledger_url, create=False), url)
     return url
 
 

@@ -128,7 +128,7 @@ def test_a_row_that_changes_between_the_look_and_the_lock_is_not_believed(
 ) -> None:
     """Totals are those of the verified entries; what was put in their place is found at the next question."""
     ledger = fill(url, 60)
-    before, newest = ledger.spent("clinic1").epsilon, Ledger._newest
+    before, newest = ledger.spent("clinic1").epsilon, Ledger.newest
 
     def late(self: Ledger, connection: Connection) -> object:
         for word in ("update", "delete", "replace"):
@@ -138,7 +138,7 @@ def test_a_row_that_changes_between_the_look_and_the_lock_is_not_believed(
 
     if not url.startswith("sqlite"):
         pytest.skip("the triggers have other names; the code above the database is the same")
-    monkeypatch.setattr(Ledger, "_newest", late)
+    monkeypatch.setattr(Ledger, "newest", late)
     ledger.set_cap("clinic1", 900, 1e-5, who="o", why="w")
     monkeypatch.undo()
     assert ledger._verified.book.account("clinic1").charged and before > 0

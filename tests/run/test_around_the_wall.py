@@ -18,7 +18,8 @@ import pytest
 
 from airlock.errors import BoundaryError, ParamsError
 from airlock.params import BoundaryParams
-from airlock.run import stage
+from airlock.run.desk import open_desk
+from airlock.run.request import request
 from airlock.wall import cgroups, layers
 from tests.conftest import Workspace
 from tests.run.test_stage import STAGE, add_spy
@@ -165,10 +166,10 @@ def test_who_runs_anothers_pipeline_decides_on_the_wall(
     finished.set("boundary.enforcement", "advisory")
     problems = {**dict.fromkeys(layers.Layer, ""), layers.Layer.LANDLOCK: "no Landlock"}
     monkeypatch.setattr(layers, "probe", lambda: problems)
-    own = stage.request("train", workspace=finished.root)
+    own = request("train", workspace=finished.root)
     assert layers.Layer.LANDLOCK not in own.layers, "the control: on its own word it would be"
     with pytest.raises(BoundaryError, match="landlock"):
-        stage.request("train", workspace=finished.root, boundary=BoundaryParams(enforcement="auto"))
+        request("train", workspace=finished.root, boundary=BoundaryParams(enforcement="auto"))
 
 
 def test_the_verifiers_wall_is_never_less_than_the_minimum() -> None:
@@ -206,7 +207,7 @@ def test_no_path_that_the_runner_reads_may_be_a_link(
 
     def start() -> None:
         receipts.in_workspace(finished.root)
-        with stage.open_desk(stage.request("train", workspace=finished.root)):
+        with open_desk(request("train", workspace=finished.root)):
             pass
 
     start()  # the control: without a link

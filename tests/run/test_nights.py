@@ -20,7 +20,7 @@ from airlock.owner.add import CapRequest
 from airlock.owner.home import Project, project
 from airlock.owner.nights import Growth
 from airlock.params import load_params
-from airlock.run import budget, nightly, orders, reconcile
+from airlock.run import budget, nightly, orders, recovery
 from airlock.run import nights as horizons
 from airlock.run.stage import run_stage
 from tests.conftest import Workspace, make_workspace
@@ -160,7 +160,7 @@ def test_three_nights_for_one_price_whatever_dies_in_between(
 
     # A ledger that was put back is charged again once for the horizon, and not for every night.
     _lose_ledger(clinic.home)
-    charged, unclear = reconcile.recover(clinic.home, clinic.root, who="t", why="test")
+    charged, unclear = recovery.recover(clinic.home, clinic.root, who="t", why="test")
     assert len(charged) == 3
     assert not unclear
     assert clinic.ledger.spent("clinic").epsilon == paid

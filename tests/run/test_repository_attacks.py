@@ -23,7 +23,7 @@ from airlock.evidence import dvc_settings
 from airlock.evidence.revisions import Commit, Workspace
 from airlock.inside.digests import md5_path, sha256_path
 from airlock.params import load_params
-from airlock.run import git, paths, stage
+from airlock.run import confined, git, paths
 from airlock.run.die_with_parent import leashed
 from airlock.run.outs import publish
 from tests.conftest import ROOT
@@ -115,7 +115,7 @@ def test_no_open_stage_can_be_called_like_a_release_under_way(tmp_path: Path) ->
         asked: Any = SimpleNamespace(
             zone=zone, workspace=tmp_path, stage=SimpleNamespace(name=name), project=project
         )
-        found = stage.checkpoint(asked, progress)
+        found = confined.checkpoint(asked, progress)
         assert found is not None
         return found
 
