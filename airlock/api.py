@@ -24,7 +24,8 @@ from airlock.errors import InputError
 from airlock.models.features.softmax import softmax
 from airlock.models.predict import encoded_batches
 from airlock.records.encoding import Encoded, encode
-from airlock.records.schema import Schema, check_columns
+from airlock.records.schema import Schema
+from airlock.records.schema_checks import check_columns
 from airlock.storage import load_model
 
 

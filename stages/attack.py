@@ -19,7 +19,7 @@ from airlock.inside.room import Room
 from airlock.params import Params
 from airlock.privacy import accounting, events
 from airlock.privacy.plan import Facts, Plan
-from airlock.records.schema import load_schema
+from airlock.records.schema_file import load_schema
 from airlock.storage import load_tensors
 from stages import attack_data, attack_synthetic
 from stages.attack_runs import Rehearsal

@@ -32,10 +32,13 @@ from airlock.models.model import Model
 from airlock.models.numbers import HALF
 from airlock.params import Params
 from airlock.privacy import sensitivity
-from airlock.records.drafting import Draft, Wishes, draft
+from airlock.records.drafting import Draft, draft
 from airlock.records.encoding import encode, encoded_layout, pack
 from airlock.records.filling import fill, open_columns, parse_bound
-from airlock.records.schema import Schema, load_schema
+from airlock.records.guesses import Wishes
+from airlock.records.schema import Schema
+from airlock.records.schema_checks import require_complete
+from airlock.records.schema_file import load_schema
 from airlock.records.tables import open_table
 from airlock.storage import load_model, save_model
 from stages import attack_data
@@ -111,7 +114,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 def test_a_label_has_classes_or_bounds(label: dict[str, Any], problem: str) -> None:
     document = {**SCHEMA.model_dump(mode="json"), "label": {"column": "y", **label}}
     with pytest.raises(SchemaError) as refused:
-        Schema.model_validate(document).require_complete("x.yaml")
+        require_complete(Schema.model_validate(document), "x.yaml")
     assert problem in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -123,7 +126,7 @@ def test_pictures_have_classes_only() -> None:
         "image": {"height": 1, "width": 1, "column": "p", "bounds": [0, 1]},
     }
     with pytest.raises(SchemaError, match="which is for tables"):
-        Schema.model_validate(document).require_complete("x.yaml")
+        require_complete(Schema.model_validate(document), "x.yaml")
 
 
 def test_bounds_are_in_the_hash_and_reasons_are_not() -> None:

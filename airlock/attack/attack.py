@@ -24,7 +24,7 @@ from airlock.models.features.choice import COLOURS, LEARNED, settle_mechanism
 from airlock.params import Params, check, load_params
 from airlock.privacy import events
 from airlock.privacy.plan import Facts
-from airlock.records.schema import load_schema
+from airlock.records.schema_file import load_schema
 
 # More draws than this a run and the release's own generator would take minutes where NumPy's takes one.
 OWN_DRAWS = 64

@@ -29,7 +29,7 @@ def command() -> None:
     from airlock.errors import InputError
     from airlock.evidence.evaluation import private_evaluation
     from airlock.params import load_params
-    from airlock.records.schema import load_schema
+    from airlock.records.schema_file import load_schema
 
     params = load_params()
     if params.evaluate.holdout != "private":

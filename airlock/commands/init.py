@@ -10,7 +10,8 @@ import typer
 
 if TYPE_CHECKING:
     from airlock.owner.home import Project
-    from airlock.records.drafting import Draft, Wishes
+    from airlock.records.drafting import Draft
+    from airlock.records.guesses import Wishes
 
 WHY = """\
   Bounds are left blank. Airlock never computes them from the records: the smallest and the largest value would
@@ -70,7 +71,7 @@ def command(
     Example: airlock init patients.csv --label diagnosis --ask
     """
     from airlock.errors import InputError
-    from airlock.records.drafting import Wishes
+    from airlock.records.guesses import Wishes
 
     if sum(given is not None for given in (file, draft_name, confirm)) != 1:
         raise InputError(
@@ -177,7 +178,7 @@ def _rows(made: Draft) -> list[Mapping[str, Any]]:
 def _fill(target: Path, bounds: str | None, columns: list[str], bounds_from: Path | None) -> None:
     from airlock.owner.home import write_private
     from airlock.records.filling import fill, for_pattern, parse_bound, read_dictionary
-    from airlock.records.schema import listed
+    from airlock.records.schema_checks import listed
 
     if bounds is None and bounds_from is None:
         return
@@ -228,7 +229,7 @@ def _ask(target: Path) -> None:
 
 def _say_next(target: Path, file: str | None) -> None:
     from airlock.records.filling import open_columns
-    from airlock.records.schema import listed
+    from airlock.records.schema_checks import listed
 
     name, left = target.stem, [column["name"] for column in open_columns(target.read_text())]
     if left:
@@ -281,14 +282,15 @@ def _decimal(text: str | None) -> str | None:
 def _confirm(name: str) -> None:
     from airlock.errors import InputError
     from airlock.files import replace
-    from airlock.records.drafting import confirmed
-    from airlock.records.schema import load_schema
+    from airlock.records.draft_file import confirmed
+    from airlock.records.schema_checks import require_complete
+    from airlock.records.schema_file import load_schema
 
     source, target = _draft_path(name), Path.cwd() / f"data/schemas/{name}.yaml"
     if target.exists():
         raise InputError(f"data/schemas/{name}.yaml exists already: remove it first, or choose another name")
     schema = load_schema(source, draft=True)
-    schema.require_complete(source.name)
+    require_complete(schema, source.name)
     replace(target, confirmed(source.read_text()))
     source.unlink()
     typer.echo(f"data/schemas/{name}.yaml is confirmed. It is public as soon as you commit it, with")
@@ -299,7 +301,7 @@ def _confirm(name: str) -> None:
 
 def _public_words(schema: Any) -> list[str]:
     """What a schema says to anyone who reads it, and what of it came from records."""
-    from airlock.records.schema import listed
+    from airlock.records.schema_checks import listed
 
     names = [column.name for column in schema.columns] or list(schema.sources)
     imputed = [column.name for column in schema.columns if column.missing != "refuse"]

@@ -25,7 +25,7 @@ def command(
 
     from airlock.errors import InputError
     from airlock.records.generation import MOCK_COLUMN, check_offered, even_draw, records_of, write
-    from airlock.records.schema import load_schema
+    from airlock.records.schema_file import load_schema
 
     schema = load_schema(Path("data/schemas") / f"{name}.yaml")
     check_offered(schema)

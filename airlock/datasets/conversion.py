@@ -17,7 +17,8 @@ from airlock.datasets import behaviour
 from airlock.datasets.catalog import Dataset, SourceFile
 from airlock.datasets.sources import locate, open_contents
 from airlock.errors import InputError
-from airlock.records.schema import Schema, load_schema
+from airlock.records.schema import Schema
+from airlock.records.schema_file import load_schema
 
 ROWS = 4096
 Batches = Iterator[pa.RecordBatch]

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from airlock.errors import SchemaError
 from airlock.models.model import Model
 from airlock.records.encoding import Encoded, encode
-from airlock.records.schema import Schema, columns_named, is_or_are
+from airlock.records.schema import Schema
+from airlock.records.schema_checks import columns_named, is_or_are
 from airlock.records.tables import open_table
 
 

@@ -23,7 +23,9 @@ from airlock.owner.registry import Registry, changing_registry, load_registry
 from airlock.records import generation, handles
 from airlock.records.handles import FOLDER, SCHEMAS, Handle, Role
 from airlock.records.places import Progress, absolute, at_hand, is_remote
-from airlock.records.schema import Schema, check_columns, load_schema
+from airlock.records.schema import Schema
+from airlock.records.schema_checks import check_columns
+from airlock.records.schema_file import load_schema
 from airlock.records.tables import Table, open_table
 from airlock.wall.grants import granted_to_all
 

@@ -20,7 +20,8 @@ from airlock.owner.keys import Keyring
 from airlock.owner.registry import Registry, changing_registry, load_registry
 from airlock.records import handles
 from airlock.records.handles import FOLDER, SCHEMAS, Handle
-from airlock.records.schema import Schema, load_schema
+from airlock.records.schema import Schema
+from airlock.records.schema_file import load_schema
 from airlock.records.tables import Table, open_table
 
 MOST_PARTICIPATIONS = 1000

@@ -15,8 +15,9 @@ from typing import Any
 import yaml
 
 from airlock.errors import InputError
-from airlock.records.drafting import flow
-from airlock.records.schema import LOADER, listed
+from airlock.records.draft_file import flow
+from airlock.records.schema_checks import listed
+from airlock.records.schema_file import LOADER
 
 LOW_NAMES, HIGH_NAMES, NAMES = (
     ("low", "min", "minimum", "lower"),

@@ -17,7 +17,8 @@ from airlock.errors import InputError
 from airlock.files import parse_json, read_plain, replace
 from airlock.params import Params
 from airlock.privacy.plan import Facts
-from airlock.records.schema import Schema, load_schema
+from airlock.records.schema import Schema
+from airlock.records.schema_file import load_schema
 
 FOLDER = "data/handles"
 SCHEMAS = "data/schemas"

@@ -18,7 +18,8 @@ from airlock.files import replace
 from airlock.inside import manifest
 from airlock.owner.home import Project
 from airlock.params import Params, check, load_params
-from airlock.records.schema import Schema, load_schema
+from airlock.records.schema import Schema
+from airlock.records.schema_file import load_schema
 from airlock.run import param_changes
 
 RELEASE = "data/released/release"

@@ -18,7 +18,7 @@ from airlock.owner.home import Project, write_private
 from airlock.params import Params
 from airlock.records import handles
 from airlock.records.encoding import encoded_columns
-from airlock.records.schema import load_schema
+from airlock.records.schema_file import load_schema
 
 RELEASE, METRICS = "data/released/release", "data/metrics/evaluate.json"
 AVERAGES = "averages"

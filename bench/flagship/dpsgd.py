@@ -180,7 +180,7 @@ def load(
 ) -> tuple[tuple[NDArray[np.uint8], NDArray[np.int64]], tuple[NDArray[np.uint8], NDArray[np.int64]]]:
     """Images and labels of the training and the test set, as the pipeline encodes them."""
     from airlock.records.encoding import encode
-    from airlock.records.schema import load_schema
+    from airlock.records.schema_file import load_schema
     from airlock.records.tables import open_table
     from bench.flagship.pipeline import Pipeline
 

@@ -29,7 +29,7 @@ from airlock.datasets.behaviour import DAILY, Windows
 from airlock.inside import manifest
 from airlock.inside.manifest import Manifest
 from airlock.params import Params
-from airlock.records.schema import load_schema
+from airlock.records.schema_file import load_schema
 from bench.flagship.accuracy import locked
 from bench.papers.behaviour_data import ROOT, TASKS, BehaviourData, facts_of, last_days, load
 from stages import mechanisms

@@ -17,7 +17,8 @@ from airlock.datasets.behaviour import DAILY, WEEKLY, Windows
 from airlock.datasets.simulation import SEED
 from airlock.privacy.plan import Facts
 from airlock.records.encoding import Encoded, encode, encoded_shape, pack
-from airlock.records.schema import Schema, load_schema
+from airlock.records.schema import Schema
+from airlock.records.schema_file import load_schema
 
 ROOT = Path(__file__).parents[2]
 TASKS = {"prediction": DAILY, "classification": WEEKLY}

@@ -18,7 +18,8 @@ from airlock.models.distribution import distribution_of
 from airlock.models.synthesis import draw_bins, drawn_of, shares_of
 from airlock.params import SynthesizeParams
 from airlock.records.generation import check_offered, records_of, write
-from airlock.records.schema import Schema, load_schema
+from airlock.records.schema import Schema
+from airlock.records.schema_file import load_schema
 from airlock.storage import load_tensors
 
 RELEASE, OUT = "data/released/release", "data/open/synthetic"

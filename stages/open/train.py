@@ -74,7 +74,7 @@ def _needed(room: Room, release: manifest.Manifest) -> dict[str, Any]:
     asked = room.params.train
     if release.mechanism != "inputs" or (asked.network is None and asked.method != "sgd"):
         return {}
-    from airlock.records.schema import load_schema
+    from airlock.records.schema_file import load_schema
 
     return {"schema": load_schema(room.path(f"data/schemas/{room.params.dataset}.yaml"))}
 
@@ -103,7 +103,8 @@ def _columns(model: Model) -> list[str] | None:
 
 def _schema(room: Room, model: Model) -> dict[str, Any]:
     """The data set's schema; of a model for another target, one in which that is the label."""
-    from airlock.records.schema import load_schema, retargeted
+    from airlock.records.schema import retargeted
+    from airlock.records.schema_file import load_schema
 
     schema = load_schema(room.path(f"data/schemas/{room.params.dataset}.yaml"))
     if room.params.train.target is not None and room.params.train.target != schema.label.column:

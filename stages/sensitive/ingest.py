@@ -20,7 +20,9 @@ from airlock.inside.room import Room
 from airlock.inside.sealed import FILES, META, ROWS, SealedWriter, meta_of
 from airlock.records.encoding import encode, pack
 from airlock.records.handles import Handle, facts_in, read_folder
-from airlock.records.schema import Schema, check_columns, load_schema
+from airlock.records.schema import Schema
+from airlock.records.schema_checks import check_columns
+from airlock.records.schema_file import load_schema
 from airlock.records.splits import Split, plan_split
 from airlock.records.tables import Table, open_table
 from stages.sensitive.users import Users

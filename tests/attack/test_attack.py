@@ -112,7 +112,7 @@ def test_the_release_itself_is_attacked_by_a_learned_score() -> None:
 def test_given_records_follow_the_schema(tmp_path: Path) -> None:
     from sklearn.datasets import load_breast_cancer
 
-    from airlock.records.schema import load_schema
+    from airlock.records.schema_file import load_schema
     from stages.attack import _given
 
     path = ROOT / "data/schemas/wdbc.yaml"

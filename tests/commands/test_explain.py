@@ -18,7 +18,7 @@ from airlock.errors import InputError, SchemaError
 from airlock.models.explained import Explanation
 from airlock.models.features.projection import Centre
 from airlock.models.model import Model
-from airlock.records.schema import load_schema
+from airlock.records.schema_file import load_schema
 from airlock.storage import save_model
 from stages.open import explanation
 

@@ -17,7 +17,7 @@ from airlock.params import Params
 from airlock.privacy.plan import Facts
 from airlock.records.encoding import described_columns, encode, encoded_shape
 from airlock.records.generation import mark_of
-from airlock.records.schema import load_schema
+from airlock.records.schema_file import load_schema
 from airlock.records.tables import open_table
 from airlock.storage import save_tensors
 from stages.open import synthesize

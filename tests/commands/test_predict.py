@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from airlock.commands.predict import command
 from airlock.errors import InputError, SchemaError
 from airlock.models.model import Model
-from airlock.records.schema import load_schema
+from airlock.records.schema_file import load_schema
 from airlock.storage import save_model
 
 ROOT = Path(__file__).parents[2]

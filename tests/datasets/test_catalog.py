@@ -24,7 +24,7 @@ from airlock.errors import InputError
 from airlock.ledger import Ledger
 from airlock.records import handles
 from airlock.records.encoding import encode
-from airlock.records.schema import load_schema
+from airlock.records.schema_file import load_schema
 from tests.support.clinic import Clinic, make_clinic
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from airlock.datasets import behaviour, simulation
 from airlock.datasets.behaviour import DAILY, WEEKLY, WINDOW
 from airlock.datasets.catalog import DATASETS
 from airlock.datasets.simulation import ATTRIBUTES, DEGREE, Truth, World, simulate
-from airlock.records.schema import load_schema
+from airlock.records.schema_file import load_schema
 
 SCHEMAS = Path(__file__).parents[2] / "data/schemas"
 

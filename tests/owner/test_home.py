@@ -14,7 +14,7 @@ from airlock.owner import home
 from airlock.owner.home import Project
 from airlock.owner.keys import Keyring
 from airlock.records import handles
-from airlock.records.schema import load_schema
+from airlock.records.schema_file import load_schema
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from airlock.errors import InputError
 from airlock.owner import rows
 from airlock.owner.add import add
-from airlock.records.schema import load_schema
+from airlock.records.schema_file import load_schema
 from airlock.records.tables import open_table
 from tests.support.clinic import SCHEMA, Clinic, make_clinic
 

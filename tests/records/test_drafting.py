@@ -14,8 +14,10 @@ import pytest
 import yaml
 
 from airlock.errors import InputError, SchemaError
-from airlock.records.drafting import MARK, Draft, Wishes, confirmed, draft, slug
-from airlock.records.schema import load_schema
+from airlock.records.draft_file import MARK, confirmed
+from airlock.records.drafting import Draft, draft, slug
+from airlock.records.guesses import Wishes
+from airlock.records.schema_file import load_schema
 from airlock.records.tables import open_table
 
 

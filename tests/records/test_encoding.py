@@ -28,6 +28,7 @@ from airlock.records.encoding import (
     unpack,
 )
 from airlock.records.schema import Schema
+from airlock.records.schema_checks import require_complete
 
 SECRET = "734512.125"
 NUMBERS = st.one_of(
@@ -247,7 +248,7 @@ def test_grey_pictures_of_16_bits_are_seen_through_their_window(encoding: str) -
     scan = np.array([[0, 2048], [4095, 60000]], np.uint16)
     held = _png(scan) if encoding == "compressed" else scan.astype("<u2").tobytes()
     schema = image_schema(column="image", encoding=encoding, depth=16, bounds=[0, 4095])
-    schema.require_complete("scans.yaml")
+    require_complete(schema, "scans.yaml")
     encoded = encode(pa.table({"image": [held], "y": ["a"]}), schema)
     assert encoded.x.ravel().tolist() == [0, 128, 255, 255]
     assert encoded.counts == {"clipped in 'image'": 1}
@@ -260,7 +261,7 @@ def test_a_depth_is_said_and_not_guessed() -> None:
         with pytest.raises(RecordError, match="another depth than the schema's"):
             encode(pa.table({"image": [held], "y": ["a"]}), schema)
     with pytest.raises(SchemaError, match="16 bits are grey and in one column"):
-        image_schema(column="image", channels=3, depth=16, bounds=[0, 1]).require_complete("scans.yaml")
+        require_complete(image_schema(column="image", channels=3, depth=16, bounds=[0, 1]), "scans.yaml")
     plain = image_schema(column="image", bounds=[0, 255])
     assert "depth" not in plain.model_dump()["image"]
 

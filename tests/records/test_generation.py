@@ -17,6 +17,7 @@ from airlock.errors import InputError
 from airlock.records.encoding import encode
 from airlock.records.generation import Drawn, check_offered, even_draw, mark_of, records_of, write
 from airlock.records.schema import Schema
+from airlock.records.schema_checks import require_complete
 from airlock.records.tables import open_table
 from airlock.records.values import bucket
 
@@ -36,7 +37,7 @@ def schema(**changes: Any) -> Schema:
     given = {"name": "all", "kind": "tabular", "confirmed": True, "columns": COLUMNS}
     label = {"column": "ill", "classes": ["no", "yes", "perhaps"]}
     made = Schema.model_validate({**given, "label": label, **changes})
-    made.require_complete("test")
+    require_complete(made, "test")
     return made
 
 

@@ -14,7 +14,8 @@ import pyarrow.parquet
 import pytest
 
 from airlock.errors import AirlockError
-from airlock.records.drafting import Draft, Wishes, draft
+from airlock.records.drafting import Draft, draft
+from airlock.records.guesses import Wishes
 from airlock.records.tables import open_table
 
 ROWS = 60

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from airlock.errors import SchemaError
-from airlock.records.schema import Schema, check_columns, load_schema
+from airlock.records.schema import Schema
+from airlock.records.schema_checks import check_columns
+from airlock.records.schema_file import load_schema
 
 GOOD = """name: clinic
 kind: tabular

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from airlock.errors import RecordError
 from airlock.records.encoding import Encoded
 from airlock.records.schema import Friends, Schema, User
+from airlock.records.schema_checks import require_complete
 from stages.sensitive.users import Users
 
 KEY = b"k" * 32
@@ -123,7 +124,7 @@ def problems(columns: list[str], **change: Any) -> str:
     }
     schema = Schema.model_validate({**document, "user": user().model_dump()})
     try:
-        schema.require_complete("net.yaml")
+        require_complete(schema, "net.yaml")
     except SchemaError as error:
         return str(error)
     return ""

@@ -16,7 +16,7 @@ from airlock.inside.sealed import facts_of
 from airlock.owner import keys
 from airlock.records import handles
 from airlock.records.encoding import encode
-from airlock.records.schema import load_schema
+from airlock.records.schema_file import load_schema
 from airlock.records.splits import plan_split
 from tests.support.clinic import SCHEMA, Clinic, records
 

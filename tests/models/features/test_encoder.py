@@ -16,6 +16,7 @@ from airlock.models.features.features import feature_map
 from airlock.models.features.rows import LIMIT
 from airlock.params import Params
 from airlock.records.schema import Schema
+from airlock.records.schema_checks import require_complete
 from stages.mechanisms import Whole
 from stages.release.mechanisms import iterated
 from tests.support.sealed_records import KEY, facts, pictures, seal
@@ -165,7 +166,7 @@ def test_a_schema_says_whose_word_it_is() -> None:
         "features": "onnx:clinic.onnx",
     }
     with pytest.raises(SchemaError, match="needs `encoder` beside it: sha256, width, seen and vouched_by"):
-        Schema.model_validate(document).require_complete("scans.yaml")
+        require_complete(Schema.model_validate(document), "scans.yaml")
     word = {
         "sha256": "0" * 64,
         "width": 6,
@@ -173,7 +174,7 @@ def test_a_schema_says_whose_word_it_is() -> None:
         "vouched_by": "the clinic's physicist",
     }
     schema = Schema.model_validate({**document, "encoder": word})
-    schema.require_complete("scans.yaml")
+    require_complete(schema, "scans.yaml")
     assert schema.map == f"onnx:clinic.onnx@6:{'0' * 64}"
     other = Schema.model_validate({**document, "encoder": {**word, "vouched_by": "somebody else"}})
     assert schema.sha256 != other.sha256
