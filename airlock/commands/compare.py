@@ -32,7 +32,7 @@ def command(
     """
     import json
 
-    from airlock.compare import comparison, papers, published
+    from airlock.compare import comparison, figures, papers, published
     from airlock.errors import InputError
 
     rows = [
@@ -43,8 +43,9 @@ def command(
     if not rows:
         raise InputError("no result fits --dataset and --mechanism: leave one of them out")
     if markdown:
-        papers.draw_all(rows, markdown.with_suffix(""))
-        markdown.write_text(papers.page(rows, markdown.stem))
+        curves = figures.load_curves(results)
+        papers.draw_all(rows, markdown.with_suffix(""), curves)
+        markdown.write_text(papers.page(rows, markdown.stem, curves))
     if save:
         published.write(save, rows, comparison.load_attacks(results))
     if as_json:

@@ -138,11 +138,9 @@ def load(folder: Path) -> list[ComparisonRow]:
     Raises:
         InputError: there are none, or a file cannot be read.
     """
-    documents = _documents(folder)
-    found = _attacks(documents)
-    runs = [run for document in documents for run in _runs(document)]
+    found = _attacks(_documents(folder))
     rows = sorted(
-        (_row(run, found) for run in runs),
+        (_row(run, found) for run in load_runs(folder)),
         key=lambda row: (row.place, row.mechanism, row.epsilon or 0.0, row.reading),
     )
     if not rows:
@@ -151,6 +149,11 @@ def load(folder: Path) -> list[ComparisonRow]:
             "bench.flagship.accuracy`"
         )
     return rows
+
+
+def load_runs(folder: Path) -> list[Mapping[str, Any]]:
+    """What was measured, as it was written."""
+    return [run for document in _documents(folder) for run in _runs(document)]
 
 
 def load_attacks(folder: Path) -> Findings:

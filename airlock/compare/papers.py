@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from airlock.compare import headline
+from airlock.compare import figures, headline
 from airlock.compare.comparison import HEADINGS, ComparisonRow
 
 INTRODUCTION = """# The mechanisms side by side
@@ -50,9 +51,22 @@ MARKS = "osD^vP*X<>"
 LEAST_POINTS = 2
 
 
-def page(rows: list[ComparisonRow], folder: str) -> str:
+FIGURES = """## The papers' figures
+
+Of MNIST. Against epsilon: crosses are the papers' figures at the epsilon that they claim, rings the longest run of the
+same mechanism here, the line is ours at a proven epsilon. Against epochs: lines are accuracy as the authors' programs
+predict, by the statistics of the whole test set, dots by those of training (what a model that answers each record by
+itself has), crosses where the paper ends. Against the amount of data: [behaviour.md](behaviour.md). How far each curve
+came and what stopped it: [errata/adlm.md](errata/adlm.md), [errata/pcdbn.md](errata/pcdbn.md).
+"""
+
+
+def page(rows: list[ComparisonRow], folder: str, curves: Sequence[figures.Curve] = ()) -> str:
     """The page; `folder` is where its pictures are, seen from it."""
     lines = [INTRODUCTION, *headline.section(rows, folder)]
+    if curves:
+        lines += [FIGURES, f"![Accuracy against epsilon, MNIST]({folder}/{figures.EPSILONS})", ""]
+        lines += [f"![Accuracy against epochs, MNIST]({folder}/{figures.EPOCHS})", ""]
     for place, group in _by_place(rows).items():
         lines += [f"## {place}", ""]
         if len(_points(group)) >= LEAST_POINTS:
@@ -66,10 +80,13 @@ def page(rows: list[ComparisonRow], folder: str) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def draw_all(rows: list[ComparisonRow], folder: Path) -> None:
-    """One SVG a data set; the same rows give the same bytes."""
+def draw_all(rows: list[ComparisonRow], folder: Path, curves: Sequence[figures.Curve] = ()) -> None:
+    """One SVG a data set, and the papers' figures; the same rows give the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     headline.draw(rows, folder / headline.PICTURE)
+    if curves:
+        figures.draw_epsilons(rows, folder / figures.EPSILONS)
+        figures.draw_epochs(curves, folder / figures.EPOCHS)
     for place, group in _by_place(rows).items():
         if len(_points(group)) >= LEAST_POINTS:
             draw(place, group, folder / _file(place))

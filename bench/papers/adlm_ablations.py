@@ -71,14 +71,6 @@ class Ablated(AdlmProgram):
         super().__init__((28, 28, 1), 10)
         self.variant = variant
 
-    def below(self, records: torch.Tensor) -> torch.Tensor:
-        """What the 25 units see."""
-        hidden = records.permute(0, 3, 1, 2)
-        for layer in self.convolutions:
-            pooled = torch.nn.functional.max_pool2d(layer(hidden), 2, ceil_mode=True)
-            hidden = torch.nn.functional.relu(pooled)
-        return hidden.permute(0, 2, 3, 1).flatten(1)
-
     def above(self, below: torch.Tensor) -> torch.Tensor:
         """Scores of a batch."""
         affine = self.last(below)

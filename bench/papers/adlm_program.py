@@ -6,16 +6,20 @@ from it alone.
     AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.adlm_program --mechanism ilm --epsilon 0.5 --reconstruct
 
 MNIST, 60,000 records: 33 fixed batches of 1,800, each with one noise vector. The same command again goes on where
-it stopped; rows go to bench/results/adlm-program.json after each of POINTS, with accuracy by the running statistics
-of training (what a model predicts with) and by those of the whole test set (what the program does). `--reconstruct`
-takes the release apart instead: how many of its records come out of it as they went in.
+it stopped, on another machine too: `--state` (bench/results/papers/state) holds network, optimiser and curve after
+each epoch, and the relevance that was released. Rows go to bench/results/adlm-program.json after each of POINTS, with
+accuracy by the running statistics of training (what a model predicts with) and by those of the whole test set (what
+the program does). `--reconstruct` takes the release apart instead: how many of its records come out of it as they
+went in.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +29,12 @@ from numpy.typing import NDArray
 from bench.papers import adlm
 from bench.papers.pcdbn import same
 from stages.mechanisms import mechanism
+from stages.release.papers.adlm import perturbation
+from stages.release.papers.adlm.adlm import resolve
 
 RESULTS = Path(__file__).parents[1] / "results"
 ROWS, RECONSTRUCTED = RESULTS / "adlm-program.json", RESULTS / "adlm-reconstructed.json"
+STATE = RESULTS / "papers" / "state"
 POINTS = (1, 5, 10, 25, 50, 100, 150, 200, 250, 300, 350, 400, 450, 500)
 """Epochs of 33 steps after which accuracy is told; the paper has 500."""
 BATCH, RATE, RELEVANCE_RECORDS = 1800, 3e-4, 2000
@@ -43,15 +50,40 @@ def ask(name: str, epsilon: float, epochs: int, read: int) -> dict[str, Any]:
     return asked | {"copies": 1, "train": train}
 
 
-def make(asked: dict[str, Any], facts: Any, batches: Any) -> tuple[Any, Any, Any, Any]:
+def make(asked: dict[str, Any], facts: Any, batches: Any, state: Path | None = None) -> tuple[Any, ...]:
     """Parameters, plan, tensors and details of its release."""
     params = adlm._params(asked)
     # All that it asks in one stage; the relevance stage would release the same sum under an id of its own.
     params = params.model_copy(update={"relevance": params.relevance.model_copy(update={"mode": "off"})})
-    module = mechanism(asked["mechanism"])
+    recipe = resolve(params, facts, adaptive=asked["mechanism"] == "adlm")
     identity = json.dumps([asked[name] for name in ("mechanism", "epsilon", "options")], sort_keys=True)
-    tensors, details = module.make(params, facts, batches, key=adlm.KEY, release_id=identity)
-    return params, module.plan(params, facts), tensors, details
+    named: dict[str, Any] = {"key": adlm.KEY, "release_id": identity}
+    if recipe.adaptive:
+        known = state / f"relevance-{asked['epsilon']:g}.safetensors" if state else None
+        named["relevance"] = _relevance(
+            known, lambda: perturbation.average(recipe, params, facts, batches, **named)
+        )
+    tensors, details = perturbation.perturb(recipe, params, facts, batches, **named)
+    return params, mechanism(asked["mechanism"]).plan(params, facts), tensors, details
+
+
+def _relevance(known: Path | None, release: Callable[[], Any]) -> Any:
+    """What was released once: another machine's network may differ in the last bit, and its noise wholly."""
+    from safetensors.numpy import load_file, save_file
+
+    if known is None:
+        return release()
+    if not known.exists():
+        save_file({"relevance": release()}, known)
+    return load_file(known)["relevance"]
+
+
+def identified(release: Any, tensors: dict[str, Any]) -> Any:
+    """The release by its bytes: a training goes on from what was trained from the same ones, or not at all."""
+    digest = sha256()
+    for name in ("inputs", "coefficients", "label_noise"):
+        digest.update(np.ascontiguousarray(tensors[name]).tobytes())
+    return replace(release, release_id=digest.hexdigest())
 
 
 def reconstruct(inputs: NDArray[Any], batch: int) -> NDArray[np.int64]:
@@ -87,11 +119,12 @@ def attack(asked: dict[str, Any]) -> None:
 
 def run(name: str, epsilon: float, epochs: int, read: int, state: Path) -> None:
     """Release once, train from point to point, judge at each."""
+    state.mkdir(parents=True, exist_ok=True)
     asked = ask(name, epsilon, epochs, read)
     facts, batches = adlm._records(asked)
-    params, plan, tensors, details = make(asked, facts, batches)
+    params, plan, tensors, details = make(asked, facts, batches, state)
     data = {"kind": "image", "shape": list(facts.shape), "labels": list(facts.labels), "n": facts.n}
-    release = adlm._manifest(name, plan, {**details, "data": data})
+    release = identified(adlm._manifest(name, plan, {**details, "data": data}), tensors)
     row = adlm.row_of(asked, params, plan)
     row["reading"] += ", predicting by a batch's statistics"
     if read < BATCH:
@@ -158,12 +191,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=500)
     parser.add_argument("--read", type=int, default=BATCH, help="records of each batch; all in the program")
     parser.add_argument("--reconstruct", action="store_true", help="take the release apart, train nothing")
-    parser.add_argument("--state", type=Path, default=Path(tempfile.gettempdir()) / "airlock-adlm")
+    parser.add_argument("--state", type=Path, default=STATE, help="folder of what it goes on from")
     asked = parser.parse_args()
     if asked.reconstruct:
         attack(ask(asked.mechanism, asked.epsilon, asked.epochs, asked.read))
         return
-    asked.state.mkdir(parents=True, exist_ok=True)
     run(asked.mechanism, asked.epsilon, asked.epochs, asked.read, asked.state)
 
 

@@ -1,9 +1,10 @@
-"""Records a second and core that the papers' programs train on, with pages kept and without.
+"""Records a second and core that the papers' programs train on: as it was, with pages kept, by frequencies.
 
     python -m bench.papers.throughput          a minute; results go to bench/results/throughput.json as they come
 
 Made-up digits, processor time of one thread, each cell in a process of its own. `before` gives freed memory back
-to the kernel in every step, as it was; `now` is airlock/models/memory.py. Both end in the same bytes.
+to the kernel in every step, as it was; `pages` is airlock/models/memory.py, with the same bytes; `now` has AdLM's
+convolutions by airlock/models/papers/pooled_convolutions.py too, the same up to rounding.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ CELLS = {
     "pcdbn, above the layers, batches of 3,600": 15,
 }
 """And how many steps are timed."""
-WAYS = ("before", "now")
+WAYS = ("before", "pages", "now")
 
 
 def main() -> None:
@@ -41,16 +42,17 @@ def main() -> None:
     known: list[dict[str, Any]] = json.loads(RESULTS.read_text())["throughput"] if RESULTS.exists() else []
     for cell in CELLS:
         if all(row["cell"] != cell for row in known):
-            known += _both(cell)
+            known += _each(cell)
             RESULTS.write_text(json.dumps({"throughput": known, "machine": _machine()}, indent=1) + "\n")
 
 
-def _both(cell: str) -> list[dict[str, Any]]:
+def _each(cell: str) -> list[dict[str, Any]]:
     import subprocess
     import sys
 
     command = [sys.executable, "-m", "bench.papers.throughput", "--cell", cell, "--way"]
-    found = [subprocess.run([*command, way], check=True, stdout=-1, text=True).stdout for way in WAYS]
+    ways = WAYS if cell.startswith("adlm") else WAYS[:2]
+    found = [subprocess.run([*command, way], check=True, stdout=-1, text=True).stdout for way in ways]
     rows = [json.loads(text.splitlines()[-1]) for text in found]
     for row in rows:
         row["ratio"] = round(row["records_a_second"] / rows[0]["records_a_second"], 2)
@@ -70,10 +72,13 @@ def measure(cell: str, way: str) -> dict[str, Any]:
     import torch
 
     from airlock.models.memory import keep_pages
+    from airlock.models.papers import pooled_convolutions
 
     torch.set_num_threads(1)
-    if way == "now":
+    if way != "before":
         keep_pages()
+    if way != "now":
+        pooled_convolutions.fits = lambda records: False
     step, records = (_adlm if cell.startswith("adlm") else _pcdbn)(cell)
     step(0)
     start = time.process_time()

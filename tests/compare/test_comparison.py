@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from airlock import cli
-from airlock.compare import comparison, papers, published
+from airlock.compare import comparison, figures, papers, published
 from airlock.errors import InputError
 
 RUN = {
@@ -186,6 +186,42 @@ def test_headline_figures_stand_beside_ours_and_the_attack(tmp_path: Path) -> No
     assert "| 95.60 % | not run | - | - | not run | - | 98.9 %; 82.0 % |" in text
     papers.draw_all(rows, tmp_path)
     assert "attacked: ≥ 7" in (tmp_path / "headline.svg").read_text()
+
+
+def test_the_papers_figures_are_drawn_with_ours_over_theirs(tmp_path: Path) -> None:
+    curve = {"batch": {"1": 0.2, "10": 0.7}, "stored": {"1": 0.1, "10": 0.6}}
+    program = {
+        **RUN,
+        "reading": "preset authors-code, 120 of each 1,800",
+        "curves": curve,
+        "accuracy": 0.7,
+        "epochs": 10,
+    }
+    keyed = {**RUN, "mechanism": "pcdbn", "reading": "authors-code", "curves": {"2": curve, "10": {}}}
+    ours = {**OTHER, "dataset": "mnist", "mechanism": "coefficients-iterated", "features": "strokes-1"}
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / "runs.json").write_text(json.dumps([program, keyed, {**ours, "epsilon": 0.5, "proven": 0.5}]))
+    rows, curves = comparison.load(results), figures.load_curves(results)
+    assert [(one.mechanism, one.stored) for one in curves] == [
+        ("adlm", False),
+        ("adlm", True),
+        ("pcdbn", False),
+        ("pcdbn", True),
+    ]
+    assert curves[1].points == ((1, 0.1), (10, 0.6))
+    for folder in ("first", "second"):
+        papers.draw_all(rows, tmp_path / folder, curves)
+    for name, words in (
+        ("epochs.svg", ("claimed 0.5, 120 of each 1,800", "claimed 0.5, whole batches", "paper, 0.5")),
+        ("epsilons.svg", ("AdLM", "pCDBN", "ours, proven")),
+    ):
+        text = (tmp_path / "first" / name).read_text()
+        assert all(word in text for word in words)
+        assert text == (tmp_path / "second" / name).read_text()
+    assert "papers/epochs.svg" in papers.page(rows, "papers", curves)
+    # Nothing to draw, nothing said of it.
+    assert "epochs.svg" not in papers.page(rows, "papers")
 
 
 def test_no_results_is_one_clear_line(tmp_path: Path) -> None:

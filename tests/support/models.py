@@ -21,6 +21,7 @@ NETWORKS = {
     "adlm-program": (GREY,),
     "pretraining": (TABLE, GREY),
     "opacus-cnn": (GREY,),
+    "two-convolutions": (GREY,),
     "six-convolutions": (COLOUR,),
     "perceptron": (TABLE, GREY),
     "linear": (TABLE,),

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from airlock.models.papers import networks
 from stages.release.papers.dp_sgd.lower_layers import CONVOLUTIONAL_NETWORKS
@@ -16,6 +22,44 @@ def test_every_network_takes_every_shape(name: str, shape: tuple[int, ...]) -> N
         pytest.skip("for images only")
     network = networks.build(name, shape, 4, seed=0).eval()
     assert network(torch.rand(2, *shape)).shape == (2, 4)
+
+
+def slow_windows(image: NDArray[np.float64], side: int, step: int) -> Iterator[tuple[int, int, Any]]:
+    """Every place of a window of (maps, height, width), row by row."""
+    for i, j in itertools.product(*((range(0, size - side + 1, step)) for size in image.shape[1:])):
+        yield i // step, j // step, image[:, i : i + side, j : j + side]
+
+
+def slow_layer(image: NDArray[np.float64], weight: Any, bias: Any, step: int) -> NDArray[np.float64]:
+    """Convolution, rectifier, maxima over 2 x 2 at every place."""
+    seen = {(i, j): part for i, j, part in slow_windows(image, weight.shape[2], step)}
+    rows, columns = (max(place[axis] for place in seen) + 1 for axis in (0, 1))
+    made = np.zeros((len(weight), rows, columns))
+    for (i, j), part in seen.items():
+        made[:, i, j] = np.maximum([(kernel * part).sum() for kernel in weight] + bias, 0)
+    pooled = np.zeros((len(weight), rows - 1, columns - 1))
+    for i, j, part in slow_windows(made, 2, 1):
+        pooled[:, i, j] = part.max((1, 2))
+    return pooled
+
+
+def test_two_convolutions_have_128_units_and_are_what_the_slow_oracle_says() -> None:
+    """Xiang et al., Table II: two convolutions, a hidden layer of 128, the outputs."""
+    network = networks.build("two-convolutions", (28, 28, 1), 10, seed=0).double()
+    state = {name: value.numpy() for name, value in network.state_dict().items()}
+    assert [state[f"layers.{number}.weight"].shape for number in (0, 3, 7, 9)] == [
+        (16, 1, 8, 8),
+        (32, 16, 4, 4),
+        (128, 512),
+        (10, 128),
+    ]
+    records = np.random.default_rng(0).random((2, 28, 28, 1))
+    for record, found in zip(records, network(torch.from_numpy(records)).detach().numpy(), strict=True):
+        image = np.pad(record.transpose(2, 0, 1), ((0, 0), (3, 3), (3, 3)))
+        for number in (0, 3):
+            image = slow_layer(image, state[f"layers.{number}.weight"], state[f"layers.{number}.bias"], 2)
+        hidden = np.maximum(state["layers.7.weight"] @ image.ravel() + state["layers.7.bias"], 0)
+        assert found == pytest.approx(state["layers.9.weight"] @ hidden + state["layers.9.bias"])
 
 
 def test_contrast_is_the_equation() -> None:

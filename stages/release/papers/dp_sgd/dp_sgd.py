@@ -56,7 +56,9 @@ class Options(Section):
         lower: `raw` is for public data: see stages/release/papers/dp_sgd/lower_layers.py.
     """
 
-    model: Literal["auto", "opacus-cnn", "six-convolutions", "perceptron", "linear", "autoencoder"] = "auto"
+    model: Literal[
+        "auto", "opacus-cnn", "two-convolutions", "six-convolutions", "perceptron", "linear", "autoencoder"
+    ] = "auto"
     lower: lower_layers.Lower = "private"
     epochs: float = Field(10, gt=0, le=MOST_EPOCHS)
     batch: int | None = Field(None, ge=1)

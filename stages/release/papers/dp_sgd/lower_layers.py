@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Lower = Literal["private", "raw"]
 FLAW = "the convolutions were trained on the raw records without noise"
 UPPER_ARGUMENT = "docs/proofs/dp-sgd.md#fixed-lower-layers"
-CONVOLUTIONAL_NETWORKS = ("opacus-cnn", "six-convolutions")
+CONVOLUTIONAL_NETWORKS = ("opacus-cnn", "six-convolutions", "two-convolutions")
 EPOCHS = 20
 """The paper's; its optimiser, rate and batch are not given."""
 BATCH, RATE, SEED, PIECE = 128, 1e-3, 0, 1000

@@ -71,7 +71,9 @@ class Options(Section):
     noise: Literal["lot", "average"] = "lot"
     calibration: Literal["published", "proven"] | None = None
     order: float | None = Field(None, gt=0, le=1e9)
-    model: Literal["auto", "opacus-cnn", "six-convolutions", "perceptron", "linear"] = "auto"
+    model: Literal["auto", "opacus-cnn", "two-convolutions", "six-convolutions", "perceptron", "linear"] = (
+        "auto"
+    )
     lower: lower_layers.Lower = "private"
     epochs: float | None = Field(None, gt=0, le=dp_sgd.MOST_EPOCHS)
     batch: int | None = Field(None, ge=1)

@@ -26,7 +26,13 @@ def data_of(n: int = 40, shape: tuple[int, ...] = (12,)) -> dp_sgd.Data:
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [("linear", (12,)), ("perceptron", (12,)), ("opacus-cnn", (28, 28, 1))]
+    ("name", "shape"),
+    [
+        ("linear", (12,)),
+        ("perceptron", (12,)),
+        ("opacus-cnn", (28, 28, 1)),
+        ("two-convolutions", (16, 16, 1)),
+    ],
 )
 @pytest.mark.parametrize("clip", [0.05, 100.0])
 def test_clipped_sums_agree_with_one_record_at_a_time(name: str, shape: tuple[int, ...], clip: float) -> None:

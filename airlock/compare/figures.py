@@ -1,0 +1,160 @@
+"""The papers' two kinds of figures with ours over theirs: accuracy against epsilon, and against epochs.
+
+Of MNIST, on which every one of them reports: what the paper claims, what its mechanism reaches here, and what ours
+proves. Accuracy against the amount of data is in docs/behaviour-size.svg.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airlock.compare.comparison import ComparisonRow, load_runs
+from airlock.compare.headline import CELLS, HeadlineCell
+
+EPSILONS, EPOCHS = "epsilons.svg", "epochs.svg"
+DATASET = "mnist"
+CLAIMED, REACHED, OURS = "#b91c1c", "#c2410c", "#1d5fae"
+LARGEST = 10.0
+"""Epsilon that is drawn: no paper claims more, and ours has no need to."""
+LENGTHS = {"adlm": 500, "ilm": 500, "pcdbn": 2400}
+"""Epochs after which a paper reports."""
+SHADES = ("#c2410c", "#7e22ce", "#15803d", "#0e7490", "#a16207", "#334155")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy after some epochs of one training; `stored`: by the statistics of training, or else by those of the
+    test set.
+    """
+
+    mechanism: str
+    claimed: float
+    reading: str
+    stored: bool
+    points: tuple[tuple[int, float], ...]
+
+
+def load_curves(folder: Path) -> list[Curve]:
+    """All curves of a results folder on MNIST, by claimed epsilon; of several keys the first."""
+    found = []
+    for run in load_runs(folder):
+        if run["dataset"] == DATASET and run.get("claimed") and run.get("curves"):
+            curves: Mapping[str, Any] = run["curves"]
+            kept = curves if "batch" in curves else curves[min(curves, key=int)]
+            for name in ("batch", "stored"):
+                points = tuple(sorted((int(epoch), value) for epoch, value in kept[name].items()))
+                reading = str(run.get("reading", ""))
+                found.append(Curve(run["mechanism"], run["claimed"], reading, name == "stored", points))
+    return sorted(found, key=lambda one: (one.mechanism, one.claimed, one.reading, one.stored))
+
+
+def draw_epsilons(rows: Sequence[ComparisonRow], target: Path) -> None:
+    """One panel a paper: crosses are its own figures, rings its mechanism here, the line is ours."""
+    shown = [row for row in rows if row.dataset == DATASET]
+    names = [cell.mechanism for cell in CELLS if cell.dataset == DATASET and cell.mechanism != "ilm"]
+    panels = [name for name in dict.fromkeys(names) if any(row.mechanism == name for row in shown)]
+    if not panels:
+        return
+    figure, axes = _panels(len(panels))
+    ours = sorted(
+        {
+            (row.epsilon, 100 * row.accuracy)
+            for row in shown
+            for cell in CELLS
+            if row is cell.ours(shown) and row.epsilon and row.accuracy
+        }
+    )
+    for name, panel in zip(panels, axes, strict=True):
+        cells = [cell for cell in CELLS if (cell.dataset, cell.mechanism) == (DATASET, name)]
+        panel.plot(
+            [cell.claimed for cell in cells], [100 * cell.accuracy for cell in cells], "x", color=CLAIMED
+        )
+        reached = _reached(name, shown)
+        panel.plot(*_columns(reached), "o", color=REACHED, fillstyle="none")
+        if ours:
+            panel.plot(*_columns(ours), "D-", color=OURS, markersize=4)
+        panel.set(xscale="log", xlabel="epsilon", title=cells[0].paper)
+    axes[0].set(ylabel="accuracy on MNIST, %")
+    marks = (("x", CLAIMED, "claimed"), ("o", REACHED, "the same, here"), ("D", OURS, "ours, proven"))
+    for mark, colour, label in marks:
+        axes[-1].plot([], [], mark, color=colour, fillstyle="none" if mark == "o" else "full", label=label)
+    axes[-1].legend(fontsize=8, frameon=False, loc="lower right")
+    _keep(figure, target)
+
+
+def _reached(name: str, rows: Sequence[ComparisonRow]) -> list[tuple[float, float]]:
+    """The longest run of a paper's mechanism at each epsilon that it claims."""
+    claims = {row.claimed for row in rows if row.mechanism == name and row.claimed}
+    longest = [
+        HeadlineCell("", DATASET, name, claimed, 0.0).reproduced(rows)
+        for claimed in sorted(claims)
+        if claimed <= LARGEST
+    ]
+    return [
+        (row.claimed, 100 * row.accuracy)
+        for row in longest
+        if row and row.claimed and row.accuracy is not None
+    ]
+
+
+def draw_epochs(curves: Sequence[Curve], target: Path) -> None:
+    """One panel a mechanism whose paper has such a figure: lines as its program predicts, dots by the statistics of
+    training, a cross where the paper ends.
+    """
+    panels = [name for name in LENGTHS if any(curve.mechanism == name for curve in curves)]
+    if not panels:
+        return
+    figure, axes = _panels(len(panels))
+    for name, panel in zip(panels, axes, strict=True):
+        own = [curve for curve in curves if curve.mechanism == name]
+        labels = list(dict.fromkeys(_label(curve) for curve in own))
+        for curve in own:
+            colour = SHADES[labels.index(_label(curve)) % len(SHADES)]
+            up = [(epoch, 100 * value) for epoch, value in curve.points]
+            look = {"linestyle": "none", "marker": "."} if curve.stored else {"linestyle": "-"}
+            panel.plot(*_columns(up), color=colour, label=None if curve.stored else _label(curve), **look)
+        for cell in CELLS:
+            if (cell.dataset, cell.mechanism) == (DATASET, name):
+                panel.plot(
+                    [LENGTHS[name]],
+                    [100 * cell.accuracy],
+                    "x",
+                    color=CLAIMED,
+                    label=f"paper, {cell.claimed:g}",
+                )
+        panel.set(xscale="log", xlabel="epochs", title=name, ylim=(0, 100))
+        panel.legend(fontsize=7, frameon=False, loc="best")
+    axes[0].set(ylabel="accuracy on MNIST, %")
+    _keep(figure, target)
+
+
+def _label(curve: Curve) -> str:
+    """Claimed epsilon, and what part of a batch was read."""
+    part = re.search(r"\d+ of each [\d,]+\d", curve.reading)
+    return f"claimed {curve.claimed:g}" + (f", {part.group()}" if part else ", whole batches")
+
+
+def _panels(count: int) -> tuple[Any, Any]:
+    """Panels side by side, one scale of accuracy."""
+    from airlock.compare.papers import canvas
+
+    figure, first = canvas((2.9 * count + 0.6, 3.6))
+    first.remove()
+    axes = figure.subplots(1, count, sharey=True, squeeze=False)[0]
+    for one in axes:
+        one.grid(alpha=0.3)
+    return figure, axes
+
+
+def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [across for across, _ in points], [up for _, up in points]
+
+
+def _keep(figure: Any, target: Path) -> None:
+    from airlock.compare.papers import keep
+
+    keep(figure, target)

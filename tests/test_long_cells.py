@@ -1,0 +1,67 @@
+"""A long run of AdLM's program that is stopped and goes on elsewhere (bench/papers/adlm_program.py)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file
+
+from bench.papers import adlm, adlm_program
+from stages.release.papers.adlm import perturbation
+from tests.support.sealed_records import pictures
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Forty made-up pictures in the place of MNIST; where rows go."""
+    x, y = pictures(40, 10, side=28)
+    monkeypatch.setattr(adlm, "read", lambda *_: (x, y))
+    monkeypatch.setattr(adlm, "read_mnist", lambda _: (x, y))
+    monkeypatch.setattr(adlm_program, "ROWS", tmp_path / "rows.json")
+    return tmp_path
+
+
+def test_a_state_goes_on_elsewhere_as_if_it_had_never_stopped(
+    few: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, stopped, elsewhere = (few / name for name in ("whole", "stopped", "elsewhere"))
+    monkeypatch.setattr(adlm_program, "POINTS", ())
+    whole.mkdir()
+    adlm_program.run("adlm", 0.5, 3, 15, whole)
+    wanted = json.loads((few / "rows.json").read_text())
+    (few / "rows.json").unlink()
+    stopped.mkdir()
+    adlm_program.run("adlm", 0.5, 1, 15, stopped)
+    assert contents(stopped) != contents(whole)
+    shutil.copytree(stopped, elsewhere)
+
+    def again(*_: Any, **__: Any) -> None:
+        raise AssertionError("relevance was released already")
+
+    monkeypatch.setattr(perturbation, "average", again)
+    adlm_program.run("adlm", 0.5, 3, 15, elsewhere)
+    assert contents(elsewhere) == contents(whole)
+    curve = json.loads((few / "rows.json").read_text())["runs"][0]["curves"]
+    assert {name: points["3"] for name, points in curve.items()} == {
+        name: points["3"] for name, points in wanted["runs"][0]["curves"].items()
+    }
+
+
+def test_a_state_belongs_to_the_bytes_of_its_release(few: Path) -> None:
+    """Cells in one folder do not take each other's, and a state is small enough to be kept beside the results."""
+    adlm_program.run("ilm", 0.5, 1, 40, few / "state")
+    adlm_program.run("ilm", 2.0, 1, 40, few / "state")
+    files = list((few / "state").iterdir())
+    assert len(files) == 2
+    assert all(file.stat().st_size < 2_000_000 for file in files)
+
+
+def contents(folder: Path) -> dict[str, dict[str, bytes]]:
+    """By file and tensor; what a file says of itself comes in any order."""
+    return {
+        file.name: {name: one.tobytes() for name, one in load_file(file).items()} for file in folder.iterdir()
+    }
