@@ -180,10 +180,10 @@ def _params(asked: dict[str, Any]) -> Params:
 
 
 def _settled(asked: dict[str, Any], facts: Facts) -> tuple[Params, Any]:
-    from stages.release.papers.adlm import adlm
+    from stages.release.papers.adlm import recipe
 
     params = _params(asked)
-    return params, adlm.resolve(params, facts, adaptive=asked["mechanism"] == "adlm")
+    return params, recipe.resolve(params, facts, adaptive=asked["mechanism"] == "adlm")
 
 
 def _release(
@@ -223,7 +223,7 @@ def _pretrained(facts: Facts) -> Any:
 
 def _without_noise(batches: list[pa.RecordBatch], facts: Facts) -> dict[str, Any]:
     from airlock.records.encoding import unpack
-    from stages.release.papers.adlm.adlm import geometry
+    from stages.release.papers.adlm.recipe import geometry
 
     parts = [unpack(batch, facts.shape) for batch in batches]
     images, labels = np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts])

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes, makes_nothing, no_relevance
-from stages.release.papers.adlm.adlm import perturbed, priced, resolve
+from stages.release.papers.adlm.adlm import perturbed, priced
+from stages.release.papers.adlm.recipe import resolve
 
 if TYPE_CHECKING:
     from airlock.attack.targets import Target

@@ -21,7 +21,7 @@ from airlock.params import Params
 from airlock.privacy.plan import Facts
 from airlock.records.encoding import unpack
 from stages.release.keyed_noise import KeyedNoise
-from stages.release.papers.adlm.adlm import Recipe, geometry
+from stages.release.papers.adlm.recipe import Recipe, geometry
 from stages.release.perturb import OTHER_PARAMETERS
 
 Integers = NDArray[np.int64]

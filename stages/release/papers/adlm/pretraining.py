@@ -10,7 +10,7 @@ import numpy as np
 
 from airlock.params import Params
 from airlock.privacy.plan import Facts
-from stages.release.papers.adlm.adlm import NETWORK_SHARE, Recipe
+from stages.release.papers.adlm.recipe import NETWORK_SHARE, Recipe
 from stages.release.papers.dp_sgd import dp_sgd
 
 PUBLIC_SEED = 20180423

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from airlock.attack import laws
 from airlock.attack.targets import Target
 from airlock.privacy import accounting, events
-from stages.release.papers.adlm.adlm import Recipe, laplaces
 from stages.release.papers.adlm.perturbation import allocate
+from stages.release.papers.adlm.recipe import Recipe, laplaces
 
 TARGET_PIXELS, TARGET_VALUE = 100, 0.7
 Scales = NDArray[np.float64]
