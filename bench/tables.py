@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bench.beside_page import TABLES, mean_of, tables_beside
+
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs/benchmarks.md"
 HEAD = """# Benchmarks
@@ -46,20 +48,6 @@ middle, the grid sees them in one or two bins, and less is gained. Five of the s
 the share was chosen. By the rule before the present one, and with 0.05 for the counts: 76.0 / 72.6 / 61.1 as it is,
 74.6 / 74.7 / 75.0 with quantiles.
 """
-TABLES = """## Tables beside other tools
-
-`python -m bench.tables_beside`: KEEL's tables, 80/20, delta 1e-5, zero-out, proven, the same bounds for all (what each
-file spans). *airlock* is `release.mechanism: auto` (coefficients-iterated, 7 to 13 passes by the third rule of
-bench/results/tables/rule.md; what the first two gave stands beside it), *airlock coefficients* the linear map in two
-passes. DP-EBM is tuned: the better of learning rates 0.01 and 0.1 on a validation
-fifth, one against the rest with exactly composed shares where classes are many; its seconds contain that choice.
-diffprivlib is pure epsilon. The first twelve tables were held out: drawn before any evaluation and not opened until the
-first rule was frozen; the second was prompted by some of them, the third was made because small ones were known to be
-weak, on development tables alone, and each was run on them once. *Calibration error* is the expected one (15 bins) of
-the probabilities at epsilon 1. Seconds are from a loaded machine, one core.
-"""
-
-
 NUMBERS = """## Numbers to predict
 
 `python -m bench.numbers`: R^2 on the test fifth, mean of three splits, delta 1e-5, zero-out, proven, the same bounds
@@ -165,8 +153,8 @@ def numbers_beside(cells: list[dict[str, Any]]) -> str:
         for tool in dict.fromkeys(cell["tool"] for cell in cells):
             own = [cell for cell in cells if (cell["table"], cell["tool"]) == (name, tool)]
             at = [[cell for cell in own if cell["epsilon"] == one] for one in (0.5, 1.0, 3.0, None)]
-            figures = [_mean_of(found, "r2", 1, 3) for found in at]
-            seconds = _mean_of(at[1] or at[3], "seconds", 1)
+            figures = [mean_of(found, "r2", 1, 3) for found in at]
+            seconds = mean_of(at[1] or at[3], "seconds", 1)
             lines.append(f"| {name} | {own[0]['records']:,} | {tool} | {' | '.join(figures)} | {seconds} |")
     return "\n".join(lines)
 
@@ -180,79 +168,8 @@ def wide_bounds(cells: list[dict[str, Any]]) -> str:
     for name in (*dict.fromkeys(cell["table"] for cell in cells), "all"):
         own = [cell for cell in cells if name in (cell["table"], "all")]
         at = [[cell for cell in own if (cell["factor"], cell.get("quantiles", False)) == way] for way in ways]
-        lines.append(f"| {name} | " + " | ".join(_mean_of(found, "accuracy", 100) for found in at) + " |")
+        lines.append(f"| {name} | " + " | ".join(mean_of(found, "accuracy", 100) for found in at) + " |")
     return "\n".join(lines)
-
-
-def tables_beside(cells: list[dict[str, Any]]) -> str:
-    """One line a table and tool: accuracy at three epsilons (or without privacy), area under the curve and
-    seconds at epsilon 1; held-out tables first, then those that are only reported.
-    """
-    split = json.loads((RESULTS / "tables/split.json").read_text())
-    tools = list(dict.fromkeys(cell["tool"] for cell in cells))
-    lines = [
-        "| table | tool | 0.5 | 1 | 3 | without privacy | AUC at 1 | calibration error | seconds at 1 | splits at 1 |",
-        "|" + "---|" * 10,
-    ]
-    for part in ("held_out", "report_only"):
-        for name in split[part]:
-            for tool in tools:
-                found = [
-                    cell
-                    for cell in cells
-                    if (cell["table"], cell["tool"]) == (name, tool) and "accuracy" in cell
-                ]
-                if found:
-                    lines.append(_beside_line(name, tool, found))
-    return "\n".join([*lines, "", *_beside_means(cells, split["held_out"])])
-
-
-def _beside_line(name: str, tool: str, found: list[dict[str, Any]]) -> str:
-    at = {
-        epsilon: [cell for cell in found if cell["epsilon"] == epsilon] for epsilon in (0.5, 1.0, 3.0, None)
-    }
-    accuracies = [_mean_of(at[epsilon], "accuracy", 100) for epsilon in at]
-    middle = at[1.0] or at[None]
-    cells = [
-        name,
-        tool,
-        *accuracies,
-        _mean_of(middle, "auc", 1, 3),
-        _mean_of(middle, "calibration_error", 1, 3),
-        _mean_of(middle, "seconds", 1),
-        str(len(middle)),
-    ]
-    return "| " + " | ".join(cells) + " |"
-
-
-def _mean_of(cells: list[dict[str, Any]], what: str, scale: float, digits: int = 1) -> str:
-    values = [cell[what] for cell in cells if cell.get(what) is not None]
-    return f"{scale * sum(values) / len(values):.{digits}f}" if values else ""
-
-
-def _beside_means(cells: list[dict[str, Any]], names: list[str]) -> list[str]:
-    """Airlock against each tool, over the held-out tables and splits that both have."""
-    known = {
-        (cell["tool"], cell["table"], cell["epsilon"], cell["split"]): cell["accuracy"]
-        for cell in cells
-        if "accuracy" in cell and cell["table"] in names
-    }
-    lines = []
-    for tool in dict.fromkeys(cell["tool"] for cell in cells if cell["epsilon"] is not None):
-        for epsilon in (0.5, 1.0, 3.0):
-            gaps: dict[str, list[float]] = {}
-            for (one, table, at, split), accuracy in known.items():
-                if (one, at) == (tool, epsilon) and ("airlock", table, at, split) in known:
-                    gap = 100 * (known["airlock", table, at, split] - accuracy)
-                    gaps.setdefault(table, []).append(gap)
-            means = {table: sum(found) / len(found) for table, found in gaps.items()}
-            if means and tool != "airlock":
-                worst = min(means, key=lambda table: means[table])
-                lines.append(
-                    f"- airlock against {tool}, epsilon {epsilon:g}: {sum(means.values()) / len(means):+.1f} points "
-                    f"over {len(means)} held-out tables; least on {worst} ({means[worst]:+.1f})."
-                )
-    return lines
 
 
 def beside(rows: list[dict[str, Any]]) -> str:
