@@ -23,14 +23,29 @@ import yaml
 
 from tests.support import preloaded
 
-ROOT = Path(__file__).parents[1]
+HERE = Path(__file__).parent
+ROOT = HERE.parent
 BIN = Path(sys.executable).parent
 PATIENCE = 600  # seconds
+FIRST = ("flows", "test_ordinary_user.py", "test_cluster.py", "workspaces", "bundle")  # then whole pipelines
+TOGETHER = ("conformance", "privacy", "release")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole pipelines first: a long test that begins last keeps one of two cores waiting."""
-    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
+    """What takes longest first: what begins last keeps one of two cores waiting for its end. And where prices are
+    found that take seconds and are remembered, the tests of one file stay in one process.
+    """
+    items.sort(key=lambda item: _turn(item.path.relative_to(HERE)))
+    for item in items:
+        path = item.path.relative_to(HERE)
+        if path.parts[0] in TOGETHER and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(path.stem))
+
+
+def _turn(path: Path) -> int:
+    if path.parts[0] in FIRST:
+        return FIRST.index(path.parts[0])
+    return FIRST.index(path.name) if path.name in FIRST else len(FIRST) + (len(path.parts) > 1)
 
 
 def pytest_collection_finish() -> None:
@@ -153,10 +168,14 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 def made_once(
-    factory: pytest.TempPathFactory, worker: str, name: str, fill: Callable[[Workspace], object]
+    factory: pytest.TempPathFactory,
+    worker: str,
+    name: str,
+    fill: Callable[[Workspace], object],
+    started: dict[str, str] | None = None,
 ) -> Workspace:
     """A workspace in which the pipeline has run, made once for all workers of pytest-xdist; nothing in it
-    changes.
+    changes. `started` says how its commands are, `preloaded.NOT_FORKED` that it is as for a user.
     """
     shared = factory.getbasetemp()
     folder = (shared if worker == "master" else shared.parent) / name
@@ -168,7 +187,7 @@ def made_once(
             made = make_workspace(fresh)
             fill(made)
             made.commit("Add the records")
-            made.run("dvc", "repro", environment=preloaded.NOT_FORKED)
+            made.run("dvc", "repro", environment=started)
             made.commit("Run the pipeline")
             _move_records(fresh, folder)
             fresh.rename(folder)
@@ -177,9 +196,10 @@ def made_once(
 
 @pytest.fixture(scope="session")
 def _finished(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Workspace:
-    return made_once(
-        tmp_path_factory, worker_id, "finished", lambda made: made.run("airlock", "data", "fetch", "wdbc")
-    )
+    def fill(made: Workspace) -> None:
+        made.run("airlock", "data", "fetch", "wdbc")
+
+    return made_once(tmp_path_factory, worker_id, "finished", fill, preloaded.NOT_FORKED)
 
 
 @pytest.fixture(scope="session")

@@ -36,9 +36,13 @@ def start_release(station: Station, plant: Workspace, epsilon: float) -> tuple[s
     """Ask for a new release; come back with the run and its confined process, stopped in the middle."""
     assert pending(plant) == 0
     run = station.run("pipeline/on-demand", overrides={"release.epsilon": epsilon})
+    # The first reservation is the relevance release's; before that there is nothing to ask the ledger for.
+    brokers = wait_for(
+        lambda: {pid for pid, command in processes_of(run).items() if "airlock run relevance" in command},
+        "the first release",
+        pause=0.2,
+    )
     wait_for(lambda: pending(plant), "the reservation")
-    # The first reservation is the relevance release's.
-    brokers = {pid for pid, command in processes_of(run).items() if "airlock run relevance" in command}
     confined = wait_for(
         lambda: [pid for pid in below(brokers) if "airlock.inside" in command_of(pid)],
         "the stage behind the wall",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flows import schedule, server, worker
+from flows import schedule, server
 from tests.conftest import ROOT, Workspace, make_workspace
 
 HOLD = """
@@ -139,10 +139,13 @@ def test_what_was_written_is_put_back_if_nothing_was_paid(workspace: Workspace, 
     params.write_text(before)
 
 
+@pytest.mark.xdist_group("prefect")
 def test_a_worker_takes_one_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thirty nights on a busy machine found it: late runs were all started, and asked the server for their turn so
     often that it answered nobody.
     """
+    from flows import worker  # and with it Prefect, which only one process of pytest-xdist needs
+
     begun = []
 
     async def start(self: worker.OwnFlowsWorker, **_: object) -> None:

@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import distributed
 import pyarrow.parquet as pq
 import pytest
 
@@ -27,9 +27,13 @@ from tests.support.certificates import make_certificates
 from tests.support.imports import heard, listening
 from tests.support.prefect_server import wait_for
 
+if TYPE_CHECKING:
+    import distributed
+
 pytestmark = pytest.mark.xdist_group("cluster")
 ROWS = 24_000
 OUT = "data/released/release"
+RELEASE = ("airlock", "run", "release")
 
 
 @dataclass
@@ -85,6 +89,8 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 def security(sealed: Workspace) -> distributed.Security:
     """What the broker shows to the cluster."""
+    import distributed  # here and below: only one process of pytest-xdist needs it
+
     (folder,) = (sealed.home / "airlock").glob("*/dask")
     files = {"tls_client_cert": folder / "client.pem", "tls_client_key": folder / "client.key"}
     given = {name: str(path) for name, path in (files | {"tls_ca_file": folder / "ca.pem"}).items()}
@@ -135,37 +141,42 @@ def release(
     sealed: Workspace, engine: str, environment: dict[str, str] | None = None, mechanism: str = "coefficients"
 ) -> Made:
     """Make the release for the first time: keys and ledger are as they were after ingest."""
-    process, made = begin(sealed, engine, environment, mechanism)
-    output = process.communicate(timeout=300)[0]
-    assert process.returncode == 0, output + (sealed.home / "cluster.log").read_text()[-3000:]
-    return finish(sealed, made)
+    home = fresh_home(sealed)
+    ask_for(sealed, engine, mechanism)
+    given = {**(environment or {}), "AIRLOCK_HOME": str(home)}
+    done = sealed.run(*RELEASE, check=False, environment=given)
+    assert done.returncode == 0, done.stderr + (sealed.home / "cluster.log").read_text()[-3000:]
+    return finish(sealed, home)
 
 
-def begin(
-    sealed: Workspace, engine: str, environment: dict[str, str] | None = None, mechanism: str = "coefficients"
-) -> tuple[subprocess.Popen[str], Path]:
+def fresh_home(sealed: Workspace) -> Path:
+    """As it was after ingest."""
     home = sealed.home / f"home-{len(list(sealed.home.glob('home-*')))}"
     shutil.copytree(sealed.home / "airlock", home)
     # The receipts of a release that was made in another home speak of a ledger that this one never had.
     shutil.rmtree(sealed.root / "receipts/release", ignore_errors=True)
-    return go_on(sealed, home, engine, environment, mechanism), home
+    return home
 
 
-def go_on(
-    sealed: Workspace,
-    home: Path,
-    engine: str,
-    environment: dict[str, str] | None = None,
-    mechanism: str = "coefficients",
-) -> subprocess.Popen[str]:
+def ask_for(sealed: Workspace, engine: str, mechanism: str = "coefficients") -> None:
+    """Nothing is released yet, and this is to be."""
     shutil.rmtree(sealed.root / OUT, ignore_errors=True)
     sealed.set("release.mechanism", mechanism)
     sealed.set("release.engine", "local" if engine == "local" else "dask")
     sealed.set("release.address", None if engine == "local" else engine)
-    settings = sealed.environment | (environment or {}) | {"AIRLOCK_HOME": str(home)}
-    command = ["airlock", "run", "release"]
+
+
+def begin(sealed: Workspace, engine: str) -> tuple[subprocess.Popen[str], Path]:
+    """Come back while it is made."""
+    home = fresh_home(sealed)
+    return go_on(sealed, home, engine), home
+
+
+def go_on(sealed: Workspace, home: Path, engine: str) -> subprocess.Popen[str]:
+    ask_for(sealed, engine)
+    settings = sealed.environment | {"AIRLOCK_HOME": str(home)}
     return subprocess.Popen(
-        command, cwd=sealed.root, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        RELEASE, cwd=sealed.root, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
 
 
@@ -181,7 +192,25 @@ def here(sealed: Workspace) -> Made:
     return release(sealed, "local")
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.fixture(scope="module")
+def there(sealed: Workspace, cluster: DaskCluster) -> Made:
+    """The release as a cluster of one worker makes it; what broker and worker load for it is heard."""
+    cluster.grow(1)
+    wait_until_joined(cluster, 1)
+    return release(sealed, cluster.address, cluster.environment)
+
+
+def test_one_worker_gives_the_same_bits(here: Made, there: Made) -> None:
+    assert there.digest == here.digest
+
+
+def test_a_worker_loads_no_module_of_the_stages_outside_the_wall(sealed: Workspace, there: Made) -> None:
+    loaded = heard(sealed.home / "hook")
+    assert {"airlock.run.dask_worker", "airlock.run.dask_broker", "airlock.run.stage"} <= loaded
+    assert not {name for name in loaded if name.partition(".")[0] == "stages"}
+
+
+@pytest.mark.parametrize("workers", [2, 4])
 def test_any_number_of_workers_gives_the_same_bits(
     sealed: Workspace, cluster: DaskCluster, here: Made, workers: int
 ) -> None:
@@ -193,7 +222,7 @@ def test_any_number_of_workers_gives_the_same_bits(
 def test_a_first_night_gives_the_same_bits(sealed: Workspace, cluster: DaskCluster) -> None:
     """Geometry, coefficients and averages of one night of many; later ones ask the same of fewer."""
     cluster.grow(1)
-    wait_for(lambda: joined(cluster) >= 1, "a worker joins")
+    wait_until_joined(cluster)
     sealed.set("release.horizon", 4)
     sealed.set("relevance.mode", "auto")
     try:
@@ -205,22 +234,12 @@ def test_a_first_night_gives_the_same_bits(sealed: Workspace, cluster: DaskClust
 
 def test_rounds_that_depend_on_a_head_give_the_same_bits(sealed: Workspace, cluster: DaskCluster) -> None:
     cluster.grow(2)
-    wait_for(lambda: joined(cluster) >= 2, "two workers join")
+    wait_until_joined(cluster)
     iterated = "coefficients-iterated"
     assert (
         release(sealed, cluster.address, mechanism=iterated).digest
         == release(sealed, "local", mechanism=iterated).digest
     )
-
-
-def test_a_worker_loads_no_module_of_the_stages_outside_the_wall(
-    sealed: Workspace, cluster: DaskCluster, here: Made
-) -> None:
-    cluster.grow(1)
-    assert release(sealed, cluster.address, cluster.environment).digest == here.digest
-    loaded = heard(sealed.home / "hook")
-    assert {"airlock.run.dask_worker", "airlock.run.dask_broker", "airlock.run.stage"} <= loaded
-    assert not {name for name in loaded if name.partition(".")[0] == "stages"}
 
 
 def kinds(home: Path) -> list[str]:
@@ -343,7 +362,7 @@ def test_another_user_of_the_machine_cannot_run_a_function(
     sealed: Workspace, cluster: DaskCluster, open_folder: Path
 ) -> None:
     cluster.grow(1)
-    wait_for(lambda: joined(cluster) >= 1, "a worker joins")
+    wait_until_joined(cluster)
     own = make_certificates(open_folder)
     for path in (own.authority, own.certificate, own.key):
         path.chmod(path.stat().st_mode | 0o055)
@@ -432,17 +451,19 @@ def test_tls_is_fine() -> None:
     assert check_address("tls://scheduler.example.org:8786") == "tls://scheduler.example.org:8786"
 
 
-def wait_until_joined(cluster: DaskCluster, workers: int) -> None:
-    wait_for(lambda: joined(cluster) == workers, f"{workers} workers join")
+def wait_until_joined(cluster: DaskCluster, workers: int | None = None) -> None:
+    """This many, and no more; or all that are there, which may be more than the test has asked for."""
+    wanted = workers or sum(process.poll() is None for process in cluster.processes[1:])
+    with asking(cluster) as client:
+        wait_for(
+            lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == wanted, f"{wanted} workers join"
+        )
 
 
 def asking(cluster: DaskCluster) -> distributed.Client:
     """A client with the broker's certificate."""
+    import distributed
+
     return distributed.Client(
         cluster.address, security=security(cluster.workspace), set_as_default=False, timeout=60
     )
-
-
-def joined(cluster: DaskCluster) -> int:
-    with asking(cluster) as client:
-        return len(client.scheduler_info(n_workers=-1)["workers"])

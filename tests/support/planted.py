@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 ROWS, COLUMNS = 240, 5
 LOW, HIGH = 0.0, 1_000_000.0
+FIRST_BYTES = np.uint64((1 << 24) - 1)
 SCHEMA = """
 name: planted
 description: Distinctive values in every record.
@@ -87,7 +88,7 @@ def needles(numbers: Iterable[float]) -> list[bytes]:
 
 class Search:
     """Looks for many needles at once: each by its first eight bytes, in every window of every file, unpacked
-    too.
+    too. Of nearly all windows the first three bytes tell that none begins there.
     """
 
     def __init__(self, wanted: list[bytes]) -> None:
@@ -95,6 +96,8 @@ class Search:
         for needle in wanted:
             self._wanted.setdefault(int.from_bytes(needle[:8], "little"), []).append(needle)
         self._starts = np.array(sorted(self._wanted), dtype=np.uint64)
+        self._begun = np.zeros(1 << 24, dtype=bool)
+        self._begun[self._starts & FIRST_BYTES] = True
 
     def below(self, *folders: Path) -> list[str]:
         """Files in which a needle stands."""
@@ -112,8 +115,9 @@ class Search:
         windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(data, np.uint8), 8)
         for start in range(0, len(windows), 1 << 20):
             heads = np.ascontiguousarray(windows[start : start + (1 << 20)]).view("<u8").ravel()
-            places = np.searchsorted(self._starts, heads).clip(max=len(self._starts) - 1)
-            for hit in np.flatnonzero(self._starts[places] == heads):
+            likely = np.flatnonzero(self._begun[heads & FIRST_BYTES])
+            places = np.searchsorted(self._starts, heads[likely]).clip(max=len(self._starts) - 1)
+            for hit in likely[self._starts[places] == heads[likely]]:
                 if any(data.startswith(needle, start + int(hit)) for needle in self._wanted[int(heads[hit])]):
                     return True
         return False
