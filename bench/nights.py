@@ -45,6 +45,7 @@ RESULTS = Path(__file__).parent / "results/nights"
 PARTS, FIRST, KEYS = 64, 8, 3
 EPSILON, DELTA = 1.0, 1e-5
 SHOWN = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+EVERY = range(1, PARTS + 1)
 CHUNK = 2000
 WAYS = {
     "one": "one release of all records",
@@ -63,10 +64,16 @@ class Data:
 
     rows: NDArray[np.int16]
     labels: NDArray[np.int32]
+    inputs: NDArray[np.float64] | None
     test_rows: NDArray[np.int16]
     test_labels: NDArray[np.int32]
     facts: Facts
     features: str
+
+    def part(self, start: int, end: int) -> Part:
+        """A range of the records."""
+        inputs = None if self.inputs is None else self.inputs[start:end]
+        return Part(self.rows[start:end], self.labels[start:end], inputs)
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,7 @@ class Part:
 
     rows: NDArray[np.int16]
     labels: NDArray[np.int32]
+    inputs: NDArray[np.float64] | None = None
 
     @property
     def chunks(self) -> int:
@@ -88,8 +96,7 @@ class KeptRecords(Records):
         part: Any = self._reader
         place = slice(index * CHUNK, (index + 1) * CHUNK)
         labels = part.labels[place]
-        # Averages cost their share of the budget whatever they are of; nothing here looks at them.
-        inputs = np.zeros((len(labels), *self._shape)) if len(self._shape) == 1 else None
+        inputs = None if part.inputs is None else part.inputs[place]
         valid = np.ones(len(labels), np.uint8)
         return Chunk(part.rows[place].astype(np.float64), labels, valid, inputs=inputs).after(self.steps)
 
@@ -137,9 +144,9 @@ def load(name: str) -> Data:
             [rows(part[at : at + CHUNK], ones[: len(part[at : at + CHUNK])]).astype(np.int16) for at in cuts]
         )
 
-    return Data(
-        made(x[order]), y[order].astype(np.int32), made(test_x), test_y.astype(np.int32), facts, features
-    )
+    inputs = x[order] if facts.kind == "tabular" else None
+    labels_of = (y[order].astype(np.int32), test_y.astype(np.int32))
+    return Data(made(x[order]), labels_of[0], inputs, made(test_x), labels_of[1], facts, features)
 
 
 def _mnist() -> tuple[Any, ...]:
@@ -211,7 +218,7 @@ def release(
 def once(data: Data, start: int, end: int, epsilon: float, key: bytes) -> float:
     """One release of a range of records."""
     asked = params(data.features, epsilon=epsilon)
-    facts, part = replace(data.facts, n=end - start), Part(data.rows[start:end], data.labels[start:end])
+    facts, part = replace(data.facts, n=end - start), data.part(start, end)
     return accuracy(
         data,
         release(asked, facts, (part, part), key, "one"),
@@ -255,7 +262,7 @@ def nights(
     size, horizon = len(data.labels) // PARTS, PARTS - first + 1
     asked = params(data.features, horizon=horizon, strategy=strategy)
     edges = [0, *(size * part for part in range(first, PARTS)), len(data.labels)]
-    parts = [Part(data.rows[a:b], data.labels[a:b]) for a, b in itertools.pairwise(edges)]
+    parts = [data.part(start, end) for start, end in itertools.pairwise(edges)]
     with tempfile.TemporaryDirectory() as folder:
         for number, part in enumerate(parts, start=1):
             made, facts = _night(
@@ -271,7 +278,9 @@ def _by_strategy(way: str, data: Data, key: bytes) -> Iterator[tuple[int, float]
     where these are named.
     """
     if way in ("nights", "eight"):
-        yield from nights(data, key, 1 if way == "nights" else FIRST)
+        yield from nights(
+            data, key, 1 if way == "nights" else FIRST, shown=EVERY if way == "nights" else SHOWN
+        )
         return
     name: continual.Name = "independent" if way == "independent" else "square-root"
     with mock.patch.object(continual, "choose", lambda count: continual.strategy_of(name, count)):
@@ -296,7 +305,7 @@ def run(name: str, ways: Collection[str] = tuple(WAYS)) -> None:
             elif way == "split":
                 made = once(data, 0, total, small, key)
             elif way == "alone":
-                made = {night: once(data, size * (night - 1), size * night, EPSILON, key) for night in SHOWN}
+                made = {night: once(data, size * (night - 1), size * night, EPSILON, key) for night in EVERY}
             else:
                 made = dict(_by_strategy(way, data, key))
             found[f"{way} {number}"] = made
@@ -316,8 +325,9 @@ def flat(count: int) -> None:
     said = []
     with tempfile.TemporaryDirectory() as folder:
         for night in range(1, count + 1):
-            records = made(random.random((rows, size)), np.ones(rows, np.uint8)).astype(np.int16)
-            part = Part(records, random.integers(0, 10, rows).astype(np.int32))
+            inputs = random.random((rows, size))
+            records = made(inputs, np.ones(rows, np.uint8)).astype(np.int16)
+            part = Part(records, random.integers(0, 10, rows).astype(np.int32), inputs)
             start = time.process_time()
             _night(asked, facts, night, rows * (night - 1), rows, part, bytes(32), Path(folder))
             seconds = time.process_time() - start

@@ -167,7 +167,9 @@ class Errors(NamedTuple):
     independent: float
 
 
-def expected(nights: int, *, turned: bool = True, prepared: bool = False) -> list[Errors]:
+def expected(
+    nights: int, *, turned: bool = True, prepared: bool = False, columns: bool = False
+) -> list[Errors]:
     """After the first night, every power of two, and the last; of weighted totals whose rows are whitened anew, or not
     (airlock/privacy/weighing.py).
     """
@@ -178,7 +180,7 @@ def expected(nights: int, *, turned: bool = True, prepared: bool = False) -> lis
     return [
         Errors(
             night,
-            weighing.error(night, nights, turned=turned, prepared=prepared),
+            weighing.error(night, nights, turned=turned, prepared=prepared, columns=columns),
             strategy.error(night - 1),
             tree_error(night, nights),
             math.sqrt(night),

@@ -35,13 +35,23 @@ FEWEST = 16
 """Nights of a horizon in which rows are whitened anew."""
 BITS = 40
 """Inverse squares of deviations are rounded up to multiples of 2^-BITS."""
+ENDING, EMPHASIS = 8, Fraction(1, 2)
+"""Where the end is emphasised: the last eighth of the nights, and what their inverse squares have more, together."""
+EARLY = 16
+"""Of the nights, or of the records: the part by which columns are told before rows are whitened by them."""
 
 
 @dataclass(frozen=True)
 class Weighing:
-    """The weights and deviations of a chapter of so many nights."""
+    """The weights and deviations of a chapter of so many nights.
+
+    Attributes:
+        nights: of the chapter.
+        ends: the last eighth of the nights is told with less noise, and those before with more.
+    """
 
     nights: int
+    ends: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.nights <= MOST_NIGHTS:
@@ -49,8 +59,15 @@ class Weighing:
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
-        """Deviation of each night's fresh noise, in 1 / UNIT: the root of its number, rounded up."""
-        return tuple(math.isqrt(UNIT * UNIT * night - 1) + 1 for night in range(1, self.nights + 1))
+        """Deviation of each night's fresh noise, in 1 / UNIT, rounded up: the root of its number, less at the end."""
+        squares = (math.ceil(UNIT * UNIT / self._told(night)) for night in range(1, self.nights + 1))
+        return tuple(math.isqrt(square - 1) + 1 for square in squares)
+
+    def _told(self, night: int) -> Fraction:
+        """What a night tells: the inverse square of its deviation, before rounding."""
+        last = -(-self.nights // ENDING)
+        emphasis = EMPHASIS / last if self.ends and night > self.nights - last else 0
+        return Fraction(1, night) + emphasis
 
     @cached_property
     def tails(self) -> tuple[int, ...]:
@@ -95,9 +112,9 @@ class Weighing:
 
 
 @lru_cache(maxsize=256)
-def weighing(nights: int) -> Weighing:
+def weighing(nights: int, ends: bool = False) -> Weighing:
     """The weights of so many nights; asking again costs nothing."""
-    return Weighing(nights)
+    return Weighing(nights, ends)
 
 
 def last_of_chapter(night: int, nights: int, *, turned: bool, before: int, first: int) -> int:
@@ -127,25 +144,49 @@ def last_of_chapter(night: int, nights: int, *, turned: bool, before: int, first
     return min(nights, night - 1 + math.ceil((wanted - before) / nightly))
 
 
-def chapters(nights: int, *, turned: bool) -> tuple[int, ...]:
+def last_with_columns(night: int, nights: int, *, first: int, nightly: int) -> int:
+    """The same where columns are told until rows are whitened by them: the first night stands alone, then come the
+    nights up to a sixteenth of all (none, if the first one has a sixteenth of the records), then all others.
+
+    Args:
+        night: the first of the chapter.
+        nights: the horizon.
+        first: records of the first night.
+        nightly: of a later one.
+    """
+    early = -(-nights // EARLY)
+    if night == 1:
+        return 1
+    return nights if night > early or first * (EARLY - 1) >= nightly * (nights - 1) else early
+
+
+def chapters(nights: int, *, turned: bool, columns: bool = False) -> tuple[int, ...]:
     """The last nights of all chapters, where all nights bring as many records."""
     ends = [1]
     while ends[-1] < nights:
-        ends.append(last_of_chapter(ends[-1] + 1, nights, turned=turned, before=ends[-1], first=1))
+        begins = ends[-1] + 1
+        ends.append(
+            last_with_columns(begins, nights, first=1, nightly=1)
+            if columns
+            else last_of_chapter(begins, nights, turned=turned, before=ends[-1], first=1)
+        )
     return tuple(ends)
 
 
-def error(night: int, nights: int, *, turned: bool = True, prepared: bool = False) -> float:
+def error(
+    night: int, nights: int, *, turned: bool = True, prepared: bool = False, columns: bool = False
+) -> float:
     """Noise of what is told after a night (from 1), against one release of all records at the same price, for equal
     nights: of the chapter that is told; chapters with the same rows (all, where rows are not whitened; all but the
-    last, where public facts whiten them at first: `prepared`) are told together.
+    last, where public facts whiten them at first: `prepared`) are told together. Where `columns` are told, the last
+    chapter emphasises its end.
     """
     begun, signal = 0, 0.0
-    for end in chapters(nights, turned=turned):
+    for end in chapters(nights, turned=turned, columns=columns):
         count = min(end, night) - begun
         if count < 1:
             break
-        own = count / weighing(end - begun).error(count)
+        own = count / weighing(end - begun, columns and 1 < end == nights).error(count)
         anew = turned and not (prepared and end < nights)
         signal = max(own, signal) if anew else math.hypot(own, signal)
         begun = end

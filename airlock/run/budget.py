@@ -288,9 +288,10 @@ def _nights(params: Params, plans: questions.Plans) -> tuple[Errors, ...]:
     if params.release.horizon is None:
         return ()
     known = [plan.parameters for priced in plans.values() for plan in priced.values()]
-    prepared = any(one.get("geometry") == "public" for one in known)
+    columns = any(one.get("geometry") == "columns" for one in known)
+    prepared = columns or any(one.get("geometry") == "public" for one in known)
     turned = prepared or any("whitening" in one.get("shares", {}) for one in known)
-    return tuple(expected(params.release.horizon, turned=turned, prepared=prepared))
+    return tuple(expected(params.release.horizon, turned=turned, prepared=prepared, columns=columns))
 
 
 def _plan_of(plans: questions.Plans, out: str) -> Plan:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from airlock.inside.sealed import SealedReader
+from airlock.models.features import columns as table_columns
 from airlock.models.features.features import FeatureMap
 from airlock.models.features.projection import Step
 from airlock.models.features.quantiles import BINS, Quantiles, counts
@@ -96,6 +97,13 @@ def gram_of(chunk: Chunk) -> Integers:
     return sums.multiply(chunk.rows, chunk.rows, (LIMIT, LIMIT))
 
 
+def columns_of(chunk: Chunk) -> Integers:
+    """Sum of a a^T of the rows that a table's columns make by themselves."""
+    assert chunk.inputs is not None
+    rows = table_columns.rows_of(chunk.inputs, chunk.valid)
+    return sums.multiply(rows, rows, (LIMIT, LIMIT))
+
+
 def averages_of(chunk: Chunk, columns: int, classes: int) -> Integers:
     """Sums of encoded columns (as many as are wanted: all of a table's or none) and of classes, on a coarse grid of
     their own; a null record adds nothing.
@@ -135,9 +143,9 @@ class Sendable(ABC):
         """The inverse of `packed`."""
 
 
-Kind = Literal["sum", "gram", "cross", "number", "level", "averages"]
+Kind = Literal["sum", "gram", "cross", "number", "level", "averages", "columns"]
 """Of a plain sum; `number` is the cross moment with a label that is one, `level` the sum of such labels, `averages`
-the sums of columns and classes.
+the sums of columns and classes, `columns` the Gram matrix of a table's columns.
 """
 
 
@@ -164,6 +172,8 @@ class Wanted(Sendable):
             return sums.Sum(1, HALF).add(centred(chunk.labels)).result()
         if kind == "averages":
             return averages_of(chunk, self.columns, self.classes)
+        if kind == "columns":
+            return columns_of(chunk)
         return sum_of(chunk) if kind == "sum" else gram_of(chunk)
 
     def packed(self) -> tuple[dict[str, Any], Sums]:

@@ -1,5 +1,5 @@
-"""Nights of a horizon by weighted running totals: what each asks, what it adds up, what it tells
-(docs/proofs/continual.md#weighted-totals).
+"""Nights of a horizon by weighted running totals: what each adds up, and what it tells
+(docs/proofs/continual.md#weighted-totals). What each asks is in stages/release/nightly_prices.py.
 
 The first night is a release like any other, geometry and all. Later nights ask for the coefficients alone, with all of
 the budget: a record is on one of them. Rows of a later chapter are whitened anew by what the chapters before it
@@ -7,136 +7,36 @@ released, which costs nothing. Told is the estimate of the newest chapter, once 
 best one before it until then.
 
 Where the map's name says how its rows lie (airlock/models/features/public.py), no night asks for geometry. All chapters
-but the last have the same rows then, and their estimates are one.
+but the last have the same rows then, and their estimates are one. Of a table of numbers the nights before the last
+chapter also tell the Gram matrix of its columns, which says how rows of the last one are whitened
+(airlock/models/features/columns.py).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from airlock.errors import ParamsError
 from airlock.inside.nights import Nights
-from airlock.models.features.projection import (
-    COLUMN,
-    Step,
-    Whiten,
-    eigen,
-    spectral_radius,
-    steps_of,
-    tensors_of,
-)
-from airlock.models.features.rows import LIMIT, quantise
-from airlock.params import Params
-from airlock.privacy import calibration, weighing
+from airlock.models.features import columns
+from airlock.models.features.projection import Step, Whiten, spectral_radius, steps_of, tensors_of, turned
+from airlock.models.features.rows import LIMIT
+from airlock.privacy import weighing
 from airlock.privacy.plan import Facts
 from airlock.privacy.weighing import Weighing
-from stages.release.noisy_sums import NoisySums, Priced, Query
+from stages.release.nightly_prices import AVERAGES, COLUMNS, SUMS, Nightly, Place
+from stages.release.noisy_sums import NoisySums
 
-SUMS = ("gram", "cross")
-AVERAGES = "averages"
-AVERAGES_SHARE = 0.02
-"""Of mu squared, for what tells whether records change from night to night."""
 TURN_RIDGE = 0.1
 """Of the noise's radius, where rows are whitened by what was released of whitened rows."""
 TURN_LEVEL = 64.0
 """Where rows were whitened by public facts: the noise's radius over the mean eigenvalue of the rows from which what was
 released says less about them."""
-ARGUMENT = "docs/proofs/continual.md#weighted-totals"
-
-
-def check(params: Params) -> None:
-    """Refuse a price for what is asked first: over many nights the first one asks it itself.
-
-    Raises:
-        ParamsError: relevance.share or relevance.epsilon is set.
-    """
-    if params.relevance.share != "auto" or params.relevance.epsilon != "auto":
-        raise ParamsError(
-            "params.yaml: release.horizon divides the budget of its first night by itself: set relevance.share and "
-            "relevance.epsilon to auto"
-        )
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a night is.
-
-    Attributes:
-        chapter: from 0.
-        length: of the chapter.
-        number: in it, from 1.
-        night: in the horizon, from 1.
-    """
-
-    chapter: int
-    length: int
-    number: int
-    night: int
-
-    def of(self, purpose: str, nights: int) -> tuple[Weighing, int] | None:
-        """By which weights a sum is added up, and the number of this night among them; None for what is asked once."""
-        if purpose == AVERAGES:
-            return weighing.weighing(nights), self.night
-        return (weighing.weighing(self.length), self.number) if purpose in SUMS else None
-
-
-def _at(query: Query, multiplier: float, place: tuple[Weighing, int] | None) -> Priced:
-    if place is None:
-        return Priced(query, multiplier, calibration.noise_scale(query.sensitivity, multiplier))
-    weights, number = place
-    query = replace(query, sensitivity=weights.of_sum(query.sensitivity))
-    first = calibration.noise_scale(query.sensitivity, multiplier)
-    return Priced(query, multiplier, weights.scale(first, number))
-
-
-@dataclass(frozen=True)
-class Nightly:
-    """The prices of all nights.
-
-    Attributes:
-        queries: of the first night, with its shares; sensitivities are those of one night's sum.
-        mu: the budget of all.
-        nights: the horizon.
-        turned: rows are whitened, and whitened anew where a chapter begins.
-        prepared: at first by public facts; anew where the last chapter begins, if noise allows.
-    """
-
-    queries: tuple[Query, ...]
-    mu: float
-    nights: int
-    turned: bool
-    prepared: bool = False
-
-    def priced(self, night: int, place: Place | None = None) -> list[Priced]:
-        """What a night asks, with the noise of its place in a chapter (without one, with the most that there can be).
-        On later nights the shares of what is asked once go to the coefficients.
-        """
-        asked = list(self.queries)
-        if night > 1:
-            kept = [query for query in asked if query.purpose in (*SUMS, AVERAGES)]
-            sums = [query for query in kept if query.purpose in SUMS]
-            rest = (1 - AVERAGES_SHARE) / math.fsum(query.share for query in sums)
-            asked = [
-                replace(query, share=query.share * rest if query in sums else query.share, release_pass=1)
-                for query in kept
-            ]
-        multipliers = calibration.split(self.mu, [query.share for query in asked])
-        place = place or Place(0, self.nights, self.nights, night)
-        return [
-            _at(query, multiplier, place.of(query.purpose, self.nights))
-            for query, multiplier in zip(asked, multipliers, strict=True)
-        ]
-
-    def dearest(self) -> list[Priced]:
-        """What the first night asks, or a later one, whichever costs a record more: a record is on one of them."""
-        offered = [self.priced(1), *([self.priced(2)] if self.nights > 1 else [])]
-        return max(offered, key=lambda priced: math.fsum(one.multiplier**-2 for one in priced))
+COLUMNS_RIDGE = 0.2
+"""Where columns say how rows lie: of the mean eigenvalue, times the level of noise that the last night will have."""
 
 
 class WeightedTotals(NoisySums):
@@ -145,29 +45,38 @@ class WeightedTotals(NoisySums):
     def __init__(
         self, nightly: Nightly, nights: Nights, facts: Facts, *, key: bytes, release_id: str
     ) -> None:
-        self._nightly, self._nights, self._tonight = nightly, nights, facts.n
+        self._nightly, self._nights, self._tonight, self._shape = nightly, nights, facts.n, facts.shape
         self.state: dict[str, NDArray[Any]] = dict(nights.earlier()) if nights.former else {}
         self.records = facts.n + int(self.state.get("records", np.zeros(1))[0])
         ends = [int(end) for end in self.state.get("ends", ())]
         self.begins = not ends or nights.night > ends[-1]
+        self._first = facts.first.n if nights.former else 0
         if self.begins:
-            before = self.records - facts.n
-            first = facts.first.n if before else 0
-            turned = nightly.turned
-            ends.append(
-                weighing.last_of_chapter(
-                    nights.night, nightly.nights, turned=turned, before=before, first=first
-                )
-            )
+            ends.append(self._last_of_chapter())
         # Where nights are missing, a chapter begins with the first one that is there.
         begun = nights.night - 1 if self.begins else int(self.state["begun"][0])
-        self.place = Place(len(ends) - 1, ends[-1] - begun, nights.night - begun, nights.night)
+        ending = bool(nightly.columns) and len(ends) > 1 and ends[-1] == nightly.nights
+        self.place = Place(len(ends) - 1, ends[-1] - begun, nights.night - begun, nights.night, ending)
         self._chapters = {"ends": np.array(ends, np.int64), "begun": np.array([begun], np.int64)}
         self.turns = self.begins and nights.former is not None and nightly.turned and self._may_turn()
         super().__init__(nightly.priced(nights.night, self.place), key=key, release_id=release_id)
 
+    def _last_of_chapter(self) -> int:
+        """Of the chapter that begins tonight."""
+        night, nights = self._nights.night, self._nightly.nights
+        if self._nightly.columns:
+            return weighing.last_with_columns(
+                night, nights, first=self._first, nightly=self._tonight or self._first
+            )
+        before = self.records - self._tonight
+        return weighing.last_of_chapter(
+            night, nights, turned=self._nightly.turned, before=before, first=self._first
+        )
+
     def _may_turn(self) -> bool:
         """Whether what was told says more about the rows than what they were whitened by."""
+        if self._nightly.columns:
+            return self.place.ends
         if not self._nightly.prepared:
             return True
         size, deviation = len(self.state["told/gram"]), float(self.state["told/precision"][0]) ** -0.5
@@ -185,8 +94,28 @@ class WeightedTotals(NoisySums):
         steps = steps_of(told, bias)
         if not self.turns:
             return steps
-        turned = turned_by(told["whitening"], told["gram"], float(told["precision"][0]) ** -0.5)
-        return [Whiten(turned) if isinstance(step, Whiten) else step for step in steps]
+        return [self._turned(told, step) if isinstance(step, Whiten) else step for step in steps]
+
+    def _turned(self, told: Mapping[str, NDArray[Any]], step: Whiten) -> Whiten:
+        """The whitening step of a chapter that begins: by the rows of the chapters before, or by the columns."""
+        if not self._nightly.columns:
+            radius = spectral_radius(len(told["gram"]), float(told["precision"][0]) ** -0.5)
+            return turned(step, told["gram"], TURN_RIDGE * radius)
+        precision = float(self.state["columns/precision"][0])
+        gram, noise = self.state["columns/sum"] / precision / LIMIT**2, precision**-0.5 / LIMIT**2
+        ridge = COLUMNS_RIDGE * self._last_level(len(told["gram"]))
+        return columns.whitening(self._nightly.columns, self._shape, gram, noise, ridge)
+
+    def _last_level(self, size: int) -> float:
+        """The noise's radius over the mean eigenvalue of the rows, as it will be after the last night if later ones
+        bring as many records as tonight (as the first one, where tonight brings none).
+        """
+        weights, _ = self._weights("gram")
+        records = max(1, (self._tonight or self._first) * self.place.length)
+        asked = self.priced["gram"]
+        alone = asked.multiplier * asked.query.sensitivity / weights.reach
+        noise = alone * weights.error(self.place.length) / records
+        return spectral_radius(size, noise) * size / LIMIT**2
 
     def _weights(self, purpose: str) -> tuple[Weighing, int]:
         found = self.place.of(purpose, self._nightly.nights)
@@ -206,7 +135,7 @@ class WeightedTotals(NoisySums):
         tonight goes no further than here.
         """
         noisy = super().add_noise(purpose, exact)
-        if purpose not in (*SUMS, AVERAGES):
+        if purpose not in (*SUMS, AVERAGES, COLUMNS):
             return noisy
         drawn = noisy - exact
         weights, number = self._weights(purpose)
@@ -250,7 +179,7 @@ class WeightedTotals(NoisySums):
         before = 0 if self.begins else int(self.state["counted"][0])
         counted = before + weights.weights[number - 1] * self._tonight
         self.state["counted"] = np.array([counted], np.int64)
-        for purpose in SUMS:
+        for purpose in (*SUMS, *([COLUMNS] if COLUMNS in self.priced else [])):
             scale = self.priced[purpose].scale
             known = (
                 (0.0, 0.0) if fresh else (self.state[f"{purpose}/sum"], self.state[f"{purpose}/precision"])
@@ -283,16 +212,3 @@ class WeightedTotals(NoisySums):
             "records": self._tonight,
             "night": self._nights.night,
         }
-
-
-def turned_by(matrix: NDArray[np.int64], mean: NDArray[np.float64], noise: float) -> NDArray[np.int64]:
-    """A whitening matrix, followed by whitening by the estimated mean of a a^T of the whitened rows."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    values, vectors = eigen(mean)
-    radius = spectral_radius(len(mean), noise)
-    with threadpool_limits(1):
-        turned = matrix.astype(np.float64) @ (
-            vectors * (np.maximum(values, 0.0) + TURN_RIDGE * radius) ** -0.5
-        )
-    return quantise(turned, COLUMN).astype(np.int64)

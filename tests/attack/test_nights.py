@@ -58,10 +58,13 @@ def test_an_attack_on_all_nights_stays_within_the_proof_and_comes_near_it(factor
     assert found.best > 0.8 * proven
 
 
+@pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("factor", [1.0, 0.5])
-def test_an_attack_on_weighted_totals_stays_within_the_proof_and_comes_near_it(factor: float) -> None:
+def test_an_attack_on_weighted_totals_stays_within_the_proof_and_comes_near_it(
+    factor: float, ends: bool
+) -> None:
     """All totals of a chapter, each over its noise, along what the record adds to them: the best test there is."""
-    weights, multiplier, night = weighing(12), 1.2, 4
+    weights, multiplier, night = weighing(12, ends), 1.2, 4
     first = multiplier * weights.of_sum(RECORD) * factor
 
     def score(sampler: Sampler, runs: int, present: bool) -> Scores:

@@ -78,6 +78,16 @@ class TestNights(Conformance):
         return one.scale / (weighing(nights).reach if nights else 1)
 
 
+class TestNightsOfColumns(TestNights):
+    """The first night of a table of numbers, which tells its columns beside the coefficients."""
+
+    def params(self, near: str = "zero-out", **release: Any) -> Params:
+        return super().params(near, **{"features": "hybrid-8-1", **release})
+
+    def deviation(self, near: str, one: Statistic) -> Any:
+        return one.scale / weighing({"averages": 12}.get(one.purpose, 1)).reach
+
+
 class TestNightsBySquareRoot(Conformance):
     """As horizons were released at first: over the longest column of the strategy
     (docs/proofs/continual.md#guarantee).

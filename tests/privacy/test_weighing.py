@@ -19,6 +19,7 @@ from airlock.privacy.weighing import (
     chapters,
     error,
     last_of_chapter,
+    last_with_columns,
     weighing,
 )
 
@@ -32,9 +33,10 @@ def dense(weights: Weighing) -> np.ndarray:
     return np.array(rows)
 
 
+@pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("nights", [1, 2, 5, 64, 300])
-def test_no_record_moves_all_nights_by_more_than_is_priced(nights: int) -> None:
-    weights = weighing(nights)
+def test_no_record_moves_all_nights_by_more_than_is_priced(nights: int, ends: bool) -> None:
+    weights = weighing(nights, ends)
     columns = (dense(weights) ** 2).sum(axis=0)
     assert columns.max() <= float(weights.longest) * (1 + 1e-12)
     assert columns.max() == pytest.approx(weights.reach**2, rel=1e-6)
@@ -42,16 +44,22 @@ def test_no_record_moves_all_nights_by_more_than_is_priced(nights: int) -> None:
     # Every record spends what it has, but for rounding and for the largest weight.
     spent = [column for column, weight in zip(columns, weights.weights, strict=True) if weight < MOST]
     assert min(spent) > 0.93 * columns.max()
-    assert all(Fraction(width, UNIT) ** 2 >= night for night, width in enumerate(weights.widths, start=1))
+    told = [Fraction(1, night) for night in range(1, nights + 1)]
+    if ends:
+        last = math.ceil(nights / 8)
+        told[-last:] = [one + Fraction(1, 2 * last) for one in told[-last:]]
+    for width, one in zip(weights.widths, told, strict=True):
+        assert Fraction(width, UNIT) ** 2 * one >= 1 > Fraction(width - 1, UNIT) ** 2 * one
 
 
+@pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("nights", [2, 9])
-def test_another_library_finds_the_same_price(nights: int) -> None:
+def test_another_library_finds_the_same_price(nights: int, ends: bool) -> None:
     """Google's dp_accounting, for the record that costs most: all nights that it reaches, each a Gaussian."""
     dp = events.library()
     from dp_accounting.pld import pld_privacy_accountant
 
-    weights, multiplier, delta = weighing(nights), 1.7, 1e-5
+    weights, multiplier, delta = weighing(nights, ends), 1.7, 1e-5
     moved = dense(weights) / weights.reach / multiplier
     column = moved[:, int((moved**2).sum(axis=0).argmax())]
     accountant = pld_privacy_accountant.PLDAccountant()
@@ -80,6 +88,11 @@ def test_the_mean_has_a_third_more_noise_than_one_release_whatever_the_horizon()
     # Rows that public facts whiten are the same until the last chapter begins with the seventeenth night.
     assert error(16, 64, prepared=True) < error(16, 64)
     assert error(64, 64, prepared=True) == error(64, 64)
+    # Columns are told on four nights; the others are one chapter, whose end is emphasised.
+    assert error(64, 64, prepared=True, columns=True) == pytest.approx(1.28, abs=0.01)
+    assert error(4, 64, prepared=True, columns=True) == error(4, 64, prepared=True)
+    assert weighing(60, ends=True).error(60) < weighing(60).error(60) - 0.1
+    assert weighing(60).error(30) < weighing(60, ends=True).error(30) < 1.2 * weighing(60).error(30)
 
 
 def test_chapters_follow_from_public_numbers() -> None:
@@ -95,14 +108,24 @@ def test_chapters_follow_from_public_numbers() -> None:
     assert last_of_chapter(5, 57, turned=True, before=8 + 3, first=8) == 9
     assert last_of_chapter(5, 57, turned=True, before=40 + 3, first=40) == 57
     assert last_of_chapter(5, 57, turned=True, before=8, first=8) == 57
+    assert [chapters(nights, turned=True, columns=True) for nights in (1, 2, 16, 17, 64)] == [
+        (1,),
+        (1, 2),
+        (1, 16),
+        (1, 2, 17),
+        (1, 4, 64),
+    ]
+    assert last_with_columns(2, 57, first=8, nightly=1) == 57
+    assert last_with_columns(2, 57, first=3, nightly=1) == 4
+    assert last_with_columns(3, 57, first=3, nightly=1) == 4, "where night 2 is missing"
     with pytest.raises(ValueError, match="1 to 4096 nights"):
         weighing(4097)
 
 
 @settings(deadline=None, max_examples=20)
-@given(st.integers(1, 4096))
-def test_weights_are_whole_and_grow(nights: int) -> None:
-    weights = weighing(nights).weights
+@given(st.integers(1, 4096), st.booleans())
+def test_weights_are_whole_and_grow(nights: int, ends: bool) -> None:
+    weights = weighing(nights, ends).weights
     assert weights[0] <= 32
     assert all(one <= other <= MOST for one, other in pairwise(weights))
-    assert math.isfinite(weighing(nights).reach)
+    assert math.isfinite(weighing(nights, ends).reach)

@@ -129,6 +129,16 @@ def whitened(values: Rows, vectors: Rows, added: float) -> Whiten:
     return Whiten(quantise(vectors * (np.maximum(values, 0.0) + added) ** -0.5, COLUMN).astype(np.int64))
 
 
+def turned(first: Whiten, mean: Rows, added: float) -> Whiten:
+    """A whitening step, followed by whitening by the mean of a a^T of the rows that it makes, plus `added`."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    values, vectors = eigen(mean)
+    with threadpool_limits(1):
+        matrix = first.matrix.astype(np.float64) @ (vectors * (np.maximum(values, 0.0) + added) ** -0.5)
+    return Whiten(quantise(matrix, COLUMN).astype(np.int64))
+
+
 def spectral_radius(size: int, noise: float) -> float:
     """Edge of the spectrum of symmetric noise with standard deviation `noise` on the diagonal, noise / sqrt 2
     off it.
@@ -138,7 +148,7 @@ def spectral_radius(size: int, noise: float) -> float:
 
 def eigen(matrix: NDArray[np.int64] | NDArray[np.float64]) -> tuple[Rows, Rows]:
     """Eigenvalues and vectors, in one thread so that the bits do not depend on how many there are."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):
         values, vectors = np.linalg.eigh(matrix.astype(np.float64))

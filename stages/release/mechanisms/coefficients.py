@@ -22,6 +22,7 @@ from pydantic import Field
 from airlock.errors import ParamsError, ReleaseError
 from airlock.inside.connection import Exchange
 from airlock.inside.sealed import SealedReader
+from airlock.models.features import columns as table_columns
 from airlock.models.features import features, public, quantiles
 from airlock.models.features.choice import settle
 from airlock.models.features.hybrid import runs_of
@@ -34,8 +35,9 @@ from airlock.privacy import sensitivity, weighing
 from airlock.privacy.continual import Strategy
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes
-from stages.release import running_totals, weighted_totals
+from stages.release import nightly_prices, running_totals
 from stages.release.cluster import Cluster
+from stages.release.nightly_prices import Nightly
 from stages.release.noisy_sums import (
     Divided,
     NoisySums,
@@ -48,7 +50,7 @@ from stages.release.noisy_sums import (
 )
 from stages.release.passes import HALF_AVERAGE, Kind, Records, Wanted
 from stages.release.units import check_local, moved_records, records_per_unit
-from stages.release.weighted_totals import Nightly, WeightedTotals
+from stages.release.weighted_totals import WeightedTotals
 
 NAME, VERSION = "coefficients", 2
 ARGUMENT = "docs/proofs/coefficients.md#guarantee"
@@ -60,6 +62,8 @@ WHITENING_SHARE = {3: 0.30}
 GRAM_SHARE = {1: 0.25, 2: 0.15, 3: 0.32}
 PREPARED_GRAM_SHARE = 0.48
 """Over nights whose geometry is public."""
+COLUMNS_SHARE = 0.4
+"""Over nights that tell the columns: until rows are whitened by these."""
 QUANTILES_SHARE = 0.15
 MOST_AVERAGED = 64
 """Columns of a table of which nights tell averages; of a wider one they tell those of the classes alone."""
@@ -81,6 +85,8 @@ class Options(Section):
     """False: noise does not follow the geometry, as with passes 2; what it would cost goes to the rest."""
     strategy: Literal["auto", "square-root"] = "auto"
     """Over many nights: weighted totals, or as horizons were released at first."""
+    geometry: Literal["auto", "public"] = "auto"
+    """Over many nights of a table of numbers: from its columns, or as horizons were released before that."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,7 @@ class Recipe:
     nights: int = 0
     averaged: int = 0
     prepared: bool = False
+    tells_columns: bool = False
 
     @property
     def size(self) -> int:
@@ -124,6 +131,7 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
     prepared = whitened and is_prepared(params, options)
     if prepared:
         passes = 1
+    tells_columns = prepared and options.geometry == "auto" and table_columns.is_offered(name, MOST_AVERAGED)
     columns = numbers_of(params, facts)
     if passes == 3 and not options.whitening:
         raise ParamsError(
@@ -137,13 +145,15 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
     nights = params.release.horizon or 0
     if strategy and options.strategy == "auto":
         strategy = None
-        weighted_totals.check(params)
+        nightly_prices.check(params)
     else:
         nights = 0
+    left = 1.0 - (COLUMNS_SHARE if tells_columns else 0.0)
     wanted = {
+        "columns": 1.0 - left,
         "mean": options.mean_share or MEAN_SHARE[passes] if passes in MEAN_SHARE else 0.0,
         "whitening": options.whitening_share or WHITENING_SHARE[passes] if passes in WHITENING_SHARE else 0.0,
-        "gram": options.gram_share or (PREPARED_GRAM_SHARE if prepared else GRAM_SHARE[passes]),
+        "gram": left * (options.gram_share or (PREPARED_GRAM_SHARE if prepared else GRAM_SHARE[passes])),
         "level": LEVEL_SHARE if facts.number and passes > 1 else 0.0,
         "quantiles": QUANTILES_SHARE if columns else 0.0,
     }
@@ -165,6 +175,7 @@ def resolve(params: Params, facts: Facts, options: Options | None = None) -> Rec
         if nights and facts.kind == "tabular" and facts.shape[0] <= MOST_AVERAGED
         else 0,
         prepared=prepared,
+        tells_columns=tells_columns,
     )
 
 
@@ -245,6 +256,7 @@ def queries(recipe: Recipe, params: Params) -> list[Query]:
         Query("mean", first, mean, "gaussian", recipe.width),
         Query("level", first, sensitivity.mean(HALF, neighbours=near), "gaussian", 1),
         Query("whitening", first + 1, gram, "symmetric-gaussian", triangle),
+        Query("columns", 1, gram, "symmetric-gaussian", (recipe.averaged + 1) * (recipe.averaged + 2) // 2),
         Query("gram", recipe.passes, gram, "symmetric-gaussian", triangle),
         Query("cross", recipe.passes, cross, "gaussian", size * classes),
     )
@@ -260,7 +272,7 @@ def queries(recipe: Recipe, params: Params) -> list[Query]:
 def nightly(recipe: Recipe, params: Params) -> Nightly:
     """What the nights of a horizon ask: the first one as any release does, and averages beside it."""
     averages = Query(
-        weighted_totals.AVERAGES,
+        nightly_prices.AVERAGES,
         recipe.passes,
         sensitivity.averages(recipe.averaged, HALF_AVERAGE, neighbours=params.release.neighbours),
         "gaussian",
@@ -268,17 +280,18 @@ def nightly(recipe: Recipe, params: Params) -> Nightly:
     ).of_unit(recipe.per_unit)
     asked = [
         replace(
-            query.with_share(query.share * (1 - weighted_totals.AVERAGES_SHARE)),
+            query.with_share(query.share * (1 - nightly_prices.AVERAGES_SHARE)),
             draws=query.draws * (1 if query.purpose in FIRST else recipe.nights),
         )
         for query in queries(recipe, params)
     ]
     averages = replace(averages, draws=averages.draws * recipe.nights).with_share(
-        weighted_totals.AVERAGES_SHARE
+        nightly_prices.AVERAGES_SHARE
     )
     mu = budget_of([*asked, averages], params.release)
     turned = recipe.prepared or "whitening" in recipe.shares
-    return Nightly((*asked, averages), mu, recipe.nights, turned, prepared=recipe.prepared)
+    told = recipe.features if recipe.tells_columns else ""
+    return Nightly((*asked, averages), mu, recipe.nights, turned, prepared=recipe.prepared, columns=told)
 
 
 def plan_night(recipe: Recipe, params: Params, facts: Facts) -> Plan:
@@ -292,16 +305,17 @@ def plan_night(recipe: Recipe, params: Params, facts: Facts) -> Plan:
         "strategy": weighing.NAME,
         "averages": recipe.averaged + recipe.classes,
     }
+    known = "columns" if recipe.tells_columns else "public"
     said = {
         "epsilon": params.release.epsilon,
         "delta": params.release.delta,
         "features": recipe.features,
         "shares": {query.purpose: query.share for query in asked.queries},
-        **({"geometry": "public"} if recipe.prepared else {"whitening_ridge": recipe.ridge}),
+        **({"geometry": known} if recipe.prepared else {"whitening_ridge": recipe.ridge}),
         **recipe.moved,
         "horizon": horizon,
     }
-    proven = guarantee(dearest, params.release, argument=weighted_totals.ARGUMENT)
+    proven = guarantee(dearest, params.release, argument=nightly_prices.ARGUMENT)
     return Plan(NAME, VERSION, said, passes=recipe.passes if first else 1, proven=proven)
 
 
@@ -319,7 +333,8 @@ def make_night(recipe: Recipe, given: Given) -> Released:
         ask_geometry(recipe, given.facts.n, records, totals)
     else:
         records.steps.extend(totals.steps(recipe.bias))
-    asked: dict[str, Kind] = {"gram": "gram", "cross": "cross", "averages": "averages"}
+    kinds: tuple[Kind, ...] = ("columns", "gram", "cross", "averages")
+    asked: dict[str, Kind] = {kind: kind for kind in kinds if kind in totals.priced}
     sums = records.ask(Wanted(asked, recipe.classes, columns=recipe.averaged))
     for purpose in asked:
         totals.add_noise(purpose, sums[purpose])

@@ -13,18 +13,20 @@ import pytest
 from airlock.errors import ParamsError, ReleaseError
 from airlock.inside import manifest
 from airlock.inside.nights import Nights, file_of
-from airlock.models.features import public
+from airlock.models.features import columns, public
 from airlock.models.features.choice import choose
 from airlock.models.features.features import feature_map
 from airlock.models.features.projection import steps_of, tensors_of
+from airlock.models.features.rows import LIMIT
 from airlock.params import Params
 from airlock.privacy import gaussian, noise
 from airlock.privacy.plan import Facts
 from airlock.privacy.sums import label_rows
 from airlock.privacy.weighing import weighing
 from stages.mechanisms import Released
-from stages.release import perturb, relevance
+from stages.release import perturb, relevance, weighted_totals
 from stages.release.mechanisms import coefficients
+from stages.release.nightly_prices import Place
 from tests.release.mechanisms.test_running_totals import CLASSES, COLUMNS, NOISE, SECRET, night_facts, records
 from tests.support.sealed_records import seal
 
@@ -178,8 +180,14 @@ def test_rows_are_whitened_anew_where_a_chapter_begins_and_missing_nights_keep_t
 def test_rows_are_whitened_by_public_facts_until_the_last_chapter_begins(
     tmp_path: Path, epsilon: float, turns: bool
 ) -> None:
-    """The same chapters. Where noise says less about rows than public facts do, they stay as they are."""
-    asked: dict[str, Any] = {"features": "hybrid-8-1", "epsilon": epsilon}
+    """As horizons were released before columns were told, and as tables with categories are. The same chapters. Where
+    noise says less about rows than public facts do, they stay as they are.
+    """
+    asked: dict[str, Any] = {
+        "features": "hybrid-8-1",
+        "epsilon": epsilon,
+        "options": {"geometry": "public"},
+    }
     made = {number: released(tmp_path, number, **asked) for number in range(1, HORIZON + 1)}
     name = choose(parameters(**asked).release, night_facts(1)).features
     first = tensors_of(public.preparation(name, night_facts(1).shape))
@@ -194,6 +202,115 @@ def test_rows_are_whitened_by_public_facts_until_the_last_chapter_begins(
     assert plan.passes == 1
     assert set(plan.parameters["shares"]) == {"gram", "cross", "averages"}
     assert plan.parameters["geometry"] == "public"
+
+
+COLUMNS_TOLD: dict[str, Any] = {"features": "hybrid-8-1", "epsilon": 50.0, "horizon": 40}
+"""Chapters of 40 nights: 1, to 3, to 40."""
+
+
+def rows_told(made: Released, number: int) -> tuple[Any, Any]:
+    """The rows of a night's records by the steps of a release, and their labels, one record after the other."""
+    tensors, details = made
+    x, y = records((number - 1) % 4 + 1)
+    rows = feature_map(details["features"], "tabular", (COLUMNS,))
+    found = np.zeros((0, len(tensors["gram"])))
+    for one in range(len(y)):
+        row = rows(x[one : one + 1], np.ones(1, np.uint8))
+        for step in steps_of(tensors, details["bias"]):
+            row = step(row, np.ones(1, np.uint8))
+        found = np.vstack([found, row])
+    return found, label_rows(y, CLASSES, centred=True)
+
+
+def test_columns_are_told_until_rows_are_whitened_by_them(tmp_path: Path) -> None:
+    """Nights 1 to 3 ask for the columns; what is kept of these is their estimate, by the definition; the rows of night
+    4 are whitened by it, and later nights keep that.
+    """
+    made = {number: released(tmp_path, number, **COLUMNS_TOLD) for number in range(1, 9)}
+    asked = {number: "columns" in made[number][1]["sums"] for number in made}
+    assert asked == {number: number < 4 for number in made}
+    name = choose(parameters(**COLUMNS_TOLD).release, night_facts(1)).features
+    shape = night_facts(1).shape
+    first = tensors_of(public.preparation(name, shape))
+    for number in (1, 2, 3):
+        assert np.array_equal(made[number][0]["whitening"], first["whitening"])
+    kept = {
+        number: Nights(
+            "night 1", number + 1, 40, f"night {number}", "next", SECRET, tmp_path / "memory"
+        ).earlier()
+        for number in (7, 8)
+    }
+    assert kept[8]["ends"].tolist() == [1, 3, 40]
+    top, below, counted, total = 0.0, 0.0, 0, 0.0
+    for number, length, place in ((1, 1, 1), (2, 2, 1), (3, 2, 2)):
+        x, y = records(number)
+        weight, scale = weighing(length).weights[place - 1], made[number][1]["sums"]["columns"]["scale"]
+        counted, total = (0, 0.0) if place == 1 else (counted, total)
+        for one in range(len(y)):
+            row = columns.rows_of(x[one : one + 1], np.ones(1, np.uint8)).astype(int).astype(object)
+            total = total + weight * (row.T @ row)
+        counted += weight * len(y)
+        top, below = top + total * (counted / scale**2), below + (counted / scale) ** 2
+    for number in kept:
+        assert float(kept[number]["columns/precision"][0]) == pytest.approx(below)
+        noise_only = kept[number]["columns/sum"] - np.asarray(top, float)
+        assert np.abs(noise_only).max() < 6 * below**0.5, "its noise, weighed as it is"
+    estimate, deviation = kept[7]["columns/sum"] / below / LIMIT**2, below**-0.5 / LIMIT**2
+    level = _level_of_the_last_night(made[4])
+    turned = columns.whitening(name, shape, estimate, deviation, weighted_totals.COLUMNS_RIDGE * level)
+    assert np.array_equal(kept[8]["steps/whitening"], turned.matrix)
+    assert np.array_equal(kept[8]["steps/centre"], first["centre"])
+    assert not np.array_equal(turned.matrix, first["whitening"])
+
+
+def _level_of_the_last_night(made: Released) -> float:
+    """From its definition: one release's noise over as many records as tonight's on all nights of the chapter, times
+    what the strategy adds.
+    """
+    weights, told = weighing(37, ends=True), made[1]["sums"]["gram"]
+    alone = told["multiplier"] * LIMIT**2
+    noise = alone * weights.error(37) / (37 * facts_of(4).n)
+    size = len(made[0]["gram"])
+    return float(np.sqrt(2 * size) * noise * size / LIMIT**2)
+
+
+def test_without_noise_the_last_chapter_tells_the_moments_of_its_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every total is its sum then, and the estimate is a mean over records in which every night's weigh alike in all
+    totals that they are in.
+    """
+    monkeypatch.setattr(noise, "add_noise", lambda total, **given: total)
+    made = {number: released(tmp_path, number, **COLUMNS_TOLD) for number in range(1, 25)}
+    last = made[24]
+    assert last[1]["chapter"] == 3
+    weights, scales = weighing(37, ends=True), [weighing(37, ends=True).widths[k] for k in range(21)]
+    sums = {"gram": 0.0, "cross": 0.0}
+    parts: dict[str, list[Any]] = {"gram": [], "cross": []}
+    counted, counts = 0, []
+    for place, number in enumerate(range(4, 25)):
+        rows, labels = rows_told(last, number)
+        weight = weights.weights[place]
+        counted += weight * len(rows)
+        counts.append(counted)
+        for purpose, other in (("gram", rows), ("cross", labels)):
+            sums[purpose] = sums[purpose] + weight * (rows.T @ other)
+            parts[purpose].append(sums[purpose])
+    for purpose in sums:
+        told = sum(
+            part * count / scale**2 for part, count, scale in zip(parts[purpose], counts, scales, strict=True)
+        ) / sum((count / scale) ** 2 for count, scale in zip(counts, scales, strict=True))
+        expected = told * facts_of(24).total
+        assert np.abs(last[0][purpose] - expected).max() <= 0.5 + 1e-9 * np.abs(expected).max()
+
+
+def test_a_large_first_batch_tells_the_columns_alone(tmp_path: Path) -> None:
+    """It has a sixteenth of the records: the last chapter begins with the second night."""
+    asked = {**COLUMNS_TOLD, "horizon": 20}
+    made = [released(tmp_path, number, **asked) for number in (1, 2)]
+    assert ["columns" in one[1]["sums"] for one in made] == [True, False]
+    kept = Nights("night 1", 3, 20, "night 2", "night 3", SECRET, tmp_path / "memory").earlier()
+    assert kept["ends"].tolist() == [1, 20]
 
 
 def test_all_nights_have_one_price_and_ids_of_their_own() -> None:
@@ -212,15 +329,21 @@ def test_all_nights_have_one_price_and_ids_of_their_own() -> None:
 
 @pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
 @pytest.mark.parametrize(
-    ("features", "passes"), [("auto", "auto"), ("hybrid-8-1", "auto"), ("hybrid-8-1", 3)]
+    ("features", "passes", "options"),
+    [
+        ("auto", "auto", {}),
+        ("hybrid-8-1", "auto", {}),
+        ("hybrid-8-1", "auto", {"geometry": "public"}),
+        ("hybrid-8-1", 3, {}),
+    ],
 )
 def test_no_record_pays_more_than_the_budget_on_whatever_night_it_comes(
-    neighbours: str, features: str, passes: int | str
+    neighbours: str, features: str, passes: int | str, options: dict[str, Any]
 ) -> None:
     """What a record of any night moves on all nights that it reaches, over their noise: no longer than mu, and no
     record has much left.
     """
-    params = parameters(40, features, neighbours=neighbours, delta=1e-5, passes=passes)
+    params = parameters(40, features, neighbours=neighbours, delta=1e-5, passes=passes, options=options)
     recipe = coefficients.resolve(params, night_facts(1))
     asked = coefficients.nightly(recipe, params)
     mu = gaussian.mu_at(1.0, 1e-5)
@@ -231,10 +354,18 @@ def test_no_record_pays_more_than_the_budget_on_whatever_night_it_comes(
     plain = {query.purpose: query.sensitivity for query in asked.queries}
     for one in asked.priced(2):
         nights = 40  # without a place: as if all nights were one chapter
-        weights = weighing(nights)
+        ends = bool(asked.columns) and one.query.purpose != "averages"
+        weights = weighing(nights, ends)
         scale = one.scale / (weights.widths[-1 if one.query.purpose != "averages" else 1] / 1024)
         assert one.query.sensitivity == pytest.approx(plain[one.query.purpose] * weights.reach)
         assert scale >= one.multiplier * one.query.sensitivity * (1 - 1e-12)
+    if asked.columns:
+        early = asked.priced(3, Place(1, 2, 2, 3))
+        assert {one.query.purpose for one in early} == {"columns", "gram", "cross", "averages"}
+        assert np.linalg.norm([1 / one.multiplier for one in early]) == pytest.approx(mu, rel=1e-9)
+        for one in early:
+            reach = weighing(40 if one.query.purpose == "averages" else 2).reach
+            assert one.query.sensitivity == pytest.approx(plain[one.query.purpose] * reach)
 
 
 def test_a_price_for_what_is_asked_first_is_refused() -> None:
