@@ -54,27 +54,31 @@ def tables_beside(cells: list[dict[str, Any]]) -> str:
 
 
 def _further(cells: list[dict[str, Any]]) -> list[str]:
-    """Airlock against DP-EBM where more splits than the usual ones were run of both: these alone, in pairs."""
+    """Airlock against another tool where more splits than the usual ones were run of both: these alone, in pairs."""
     known = {
         (cell["tool"], cell["table"], cell["epsilon"], cell["split"]): 100 * cell["accuracy"]
         for cell in cells
         if cell["split"] >= SPLITS
     }
-    pairs: dict[tuple[str, float], list[tuple[float, float]]] = {}
-    for (tool, table, epsilon, split), accuracy in known.items():
-        if tool == "dp-ebm" and ("airlock", table, epsilon, split) in known:
-            pairs.setdefault((table, epsilon), []).append((known["airlock", table, epsilon, split], accuracy))
-    lines = []
-    for (table, epsilon), found in pairs.items():
+    pairs: dict[tuple[str, str, float], list[tuple[float, float]]] = {}
+    for (tool, *where), accuracy in known.items():
+        ours = known.get(("airlock", *where))
+        if tool != "airlock" and ours is not None:
+            pairs.setdefault((tool, *where[:2]), []).append((ours, accuracy))
+    lines = [
+        "",
+        "| table | epsilon | further splits | airlock | beside | it | difference |",
+        "|" + "---|" * 7,
+    ]
+    for (tool, table, epsilon), found in sorted(pairs.items()):
         if len(found) == 1:  # for its seconds
             continue
-        ours, theirs = zip(*found, strict=True)
+        own, others = zip(*found, strict=True)
         gap = _with_error([one - other for one, other in found], sign="+")
         lines.append(
-            f"- {table}, epsilon {epsilon:g}, {len(found)} further splits: airlock {_with_error(ours)}, dp-ebm "
-            f"{_with_error(theirs)}, difference {gap} (standard errors of the mean)."
+            f"| {table} | {epsilon:g} | {len(found)} | {_with_error(own)} | {tool} | {_with_error(others)} | {gap} |"
         )
-    return lines
+    return [*lines, "", "± is the standard error of the mean.", ""]
 
 
 def _worked(cells: list[dict[str, Any]]) -> list[str]:
@@ -92,7 +96,7 @@ def _worked(cells: list[dict[str, Any]]) -> list[str]:
     by_table = ", ".join(f"{name} {one:.2f} and {other:.1f}" for name, (one, other) in both.items())
     own, peers = map(sum, zip(*both.values(), strict=True))
     return [
-        f"- CPU seconds at epsilon 1, airlock and dp-ebm with the choice of its rate: {by_table}; together "
+        f"CPU seconds at epsilon 1, airlock and dp-ebm with the choice of its rate: {by_table}; together "
         f"{own:.1f} and {peers:.1f}."
     ]
 
