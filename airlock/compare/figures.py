@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airlock.compare.comparison import ComparisonRow, load_runs
-from airlock.compare.headline import CELLS, HeadlineCell
+from airlock.compare.headline import CELLS, HeadlineCell, part_of_batches
 
 EPSILONS, EPOCHS = "epsilons.svg", "epochs.svg"
 DATASET = "mnist"
@@ -133,9 +133,10 @@ def draw_epochs(curves: Sequence[Curve], target: Path) -> None:
 
 
 def _label(curve: Curve) -> str:
-    """Claimed epsilon, and what part of a batch was read."""
-    part = re.search(r"\d+ of each [\d,]+\d", curve.reading)
-    return f"claimed {curve.claimed:g}" + (f", {part.group()}" if part else ", whole batches")
+    """Claimed epsilon, what part of a batch was read, and another polynomial than the published one."""
+    degree = re.search(r"chebyshev-\d+", curve.reading)
+    words = [f"claimed {curve.claimed:g}", part_of_batches(curve.reading) or "whole batches"]
+    return ", ".join([*words, *([degree.group()] if degree else [])])
 
 
 def _panels(count: int) -> tuple[Any, Any]:

@@ -6,6 +6,7 @@ Which of our mechanisms stands in a row is fixed by the kind of data, not by who
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,12 +36,13 @@ SECTION = """## Claimed, reproduced, attacked, ours
 
 Every headline figure of the five papers. `reproduced` is the paper's mechanism as published, at the epsilon that it
 claims: the longest run on the most records, and of several readings the most accurate; **bold** within two points
-of the paper or above it. `attacked` is a lower bound on the true epsilon of that mechanism, `proven of it` an upper
-one. `ours` is `coefficients-iterated` (digits: map `strokes-1`, tables: the map that `auto` takes) at a *proven*
-epsilon that is the claimed one, delta 1e-5, mean over noise keys and folds; **bold** at or above the paper. The last
-column is the bound of [proofs/small-tables.md](proofs/small-tables.md). What was not reproduced, and why:
-[errata/items.md](errata/items.md). AdLM's noise as its authors' program has it, drawn once, gives back all of MNIST
-exactly ([errata/adlm.md](errata/adlm.md)).
+of the paper or above it; "120 of each 1,800": a step read so many records of a batch, for want of machine time.
+`attacked` is a lower bound on the true epsilon of that mechanism, `proven of it` an upper one. `ours` is
+`coefficients-iterated` (digits: map `strokes-1`, tables: the map that `auto` takes) at a *proven* epsilon that is the
+claimed one, delta 1e-5, mean over noise keys and folds; **bold** at or above the paper. The last column is the bound of
+[proofs/small-tables.md](proofs/small-tables.md). What was not reproduced, how far it came and what stopped it:
+[errata/items.md](errata/items.md#mnist-figures-that-were-not-reached). AdLM's noise as its authors' program has it,
+drawn once, gives back all of MNIST exactly ([errata/adlm.md](errata/adlm.md)).
 """
 
 
@@ -151,7 +153,15 @@ def _bold(accuracy: float, least: float) -> str:
 
 
 def _length_words(row: ComparisonRow) -> str:
-    return "" if row.epochs is None else f", {row.epochs:g} epoch{'' if row.epochs == 1 else 's'}"
+    length = "" if row.epochs is None else f", {row.epochs:g} epoch{'' if row.epochs == 1 else 's'}"
+    part = part_of_batches(row.reading)
+    return f"{length}, {part}" if part else length
+
+
+def part_of_batches(reading: str) -> str:
+    """What was read of each batch, where that was not all of it: 120 of each 1,800."""
+    found = re.search(r"\d+ of each [\d,]+\d", reading)
+    return found.group() if found else ""
 
 
 def draw(rows: Sequence[ComparisonRow], target: Path) -> None:

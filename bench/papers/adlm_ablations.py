@@ -1,8 +1,10 @@
 """AdLM's program with one thing changed at a time: what each is worth, over the same few steps.
 
     AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.adlm_ablations --steps 250
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.adlm_ablations --steps 1000 --epsilon 0.25 0.5 2 --first 2
 
-MNIST, 33 batches of 1,800, claimed 0.5, 120 records of a batch in each step, one key and one first network for all.
+MNIST, 33 batches of 1,800, claimed 0.5 or as asked, 120 records of a batch in each step, one key and one first
+network for all.
 Accuracy is on the test set by the statistics of its own batch, as the program predicts. Rows go to
 bench/results/adlm-ablations.json as they come; what is there is not run again.
 """
@@ -26,7 +28,7 @@ from bench.papers import adlm
 from stages.release.papers.adlm import perturbation, pretraining
 
 RESULTS = Path(__file__).parents[1] / "results" / "adlm-ablations.json"
-EPSILON, BATCH, BATCHES, READ, CLIP, RATE = 0.5, 1800, 33, 120, 10.0, 3e-4
+BATCH, BATCHES, READ, CLIP, RATE = 1800, 33, 120, 10.0, 3e-4
 NETWORK_RECORDS = 6000
 """That the network of relevance is trained on, once through: the same for all."""
 
@@ -39,9 +41,11 @@ class Variant:
         noise: `once` a batch, `fresh` in each step, for each `record` (once), or `none`.
         relevance: `fourth` power of the clamped mean, `absolute` value (Eq. 16), or `even` shares (ILM).
         labels: noise as one `matrix` for the training, on the coefficients of each `record`, or `none`.
+        epsilon: claimed.
     """
 
     name: str
+    epsilon: float = 0.5
     noise: str = "once"
     relevance: str = "fourth"
     labels: str = "matrix"
@@ -89,8 +93,8 @@ def _digits() -> tuple[Any, Any]:
 
 
 @cache
-def _recipe() -> tuple[Any, Any, Any, Any]:
-    asked = {"dataset": "mnist", "records": NETWORK_RECORDS, "mechanism": "adlm", "epsilon": EPSILON}
+def _recipe(epsilon: float) -> tuple[Any, Any, Any, Any]:
+    asked = {"dataset": "mnist", "records": NETWORK_RECORDS, "mechanism": "adlm", "epsilon": epsilon}
     options = {"preset": "authors-code", "relevance_records": 500, "pretraining_epochs": 1}
     asked |= {"options": options, "train": {}, "copies": 1}
     facts, batches = adlm._records(asked)
@@ -99,18 +103,18 @@ def _recipe() -> tuple[Any, Any, Any, Any]:
 
 
 @cache
-def shares(kind: str) -> Any:
+def shares(kind: str, epsilon: float) -> Any:
     """beta of every pixel: the mean relevance, with the noise that its part of epsilon asks for."""
     if kind == "even":
         return np.ones(784)
-    recipe, params, facts, batches = _recipe()
+    recipe, params, facts, batches = _recipe(epsilon)
     chosen = replace(
         recipe,
         options=recipe.options.model_copy(
             update={"allocation": "clamped" if kind == "fourth" else "absolute"}
         ),
     )
-    network = _network()
+    network = _network(epsilon)
     total = perturbation.average(
         chosen, params, facts, batches, key=adlm.KEY, release_id="ablations", network=network
     )
@@ -118,8 +122,8 @@ def shares(kind: str) -> Any:
 
 
 @cache
-def _network() -> Any:
-    recipe, params, facts, batches = _recipe()
+def _network(epsilon: float) -> Any:
+    recipe, params, facts, batches = _recipe(epsilon)
     return pretraining.network(recipe, params, facts, batches, key=adlm.KEY, release_id="ablations")
 
 
@@ -127,9 +131,9 @@ class Batches:
     """Perturbed inputs and coefficients of the steps."""
 
     def __init__(self, variant: Variant) -> None:
-        self.variant, self.recipe = variant, _recipe()[0]
+        self.variant, self.recipe = variant, _recipe(variant.epsilon)[0]
         self.images, self.labels = _digits()
-        self.scales = self.recipe.input_scale / shares(variant.relevance)
+        self.scales = self.recipe.input_scale / shares(variant.relevance, variant.epsilon)
         # Noise of its own for whatever is drawn, so that no variant moves another's.
         self.drawn = np.random.default_rng([0, 1])
         self.once = self.drawn.laplace(0, 1, (BATCHES, 784)) * self.scales
@@ -183,7 +187,7 @@ def run(variant: Variant, steps: int) -> dict[str, Any]:
         "variant": variant.name,
         "steps": steps,
         "read": READ,
-        "claimed": EPSILON,
+        "claimed": variant.epsilon,
         "accuracy": judge(network),
     }
 
@@ -205,11 +209,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--steps", type=int, default=250)
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[0.5], help="claimed")
+    parser.add_argument(
+        "--first", type=int, default=len(VARIANTS), help="only so many variants, in their order"
+    )
     asked = parser.parse_args()
     keep_pages()
     rows: list[dict[str, Any]] = json.loads(RESULTS.read_text())["ablations"] if RESULTS.exists() else []
-    for variant in VARIANTS:
-        if any((row["variant"], row["steps"]) == (variant.name, asked.steps) for row in rows):
+    wanted = [replace(one, epsilon=value) for value in asked.epsilon for one in VARIANTS[: asked.first]]
+    for variant in wanted:
+        cell = (variant.name, asked.steps, variant.epsilon)
+        if any((row["variant"], row["steps"], row["claimed"]) == cell for row in rows):
             continue
         rows.append(run(variant, asked.steps))
         RESULTS.write_text(json.dumps({"ablations": rows}, indent=1, sort_keys=True) + "\n")

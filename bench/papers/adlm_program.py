@@ -30,7 +30,7 @@ from bench.papers import adlm
 from bench.papers.pcdbn import same
 from stages.mechanisms import mechanism
 from stages.release.papers.adlm import perturbation
-from stages.release.papers.adlm.adlm import resolve
+from stages.release.papers.adlm.recipe import resolve
 
 RESULTS = Path(__file__).parents[1] / "results"
 ROWS, RECONSTRUCTED = RESULTS / "adlm-program.json", RESULTS / "adlm-reconstructed.json"

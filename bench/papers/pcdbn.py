@@ -363,6 +363,7 @@ def main() -> None:
     )
     parser.add_argument("--epochs", type=int, help="of published (300) and paper (2,400)")
     parser.add_argument("--step-records", type=int, help="of paper: of each batch; all in the program")
+    parser.add_argument("--approximation", help="of paper: chebyshev-L for another degree L (Fig. 6)")
     parser.add_argument("--key", type=int, default=0, help="of paper: of the noise")
     parser.add_argument(
         "--state",
@@ -380,7 +381,7 @@ def main() -> None:
     elif asked.part == "paper":
         from bench.papers.pcdbn_paper import paper
 
-        given = {"epochs": asked.epochs, "step_records": asked.step_records}
+        given = {name: getattr(asked, name) for name in ("epochs", "step_records", "approximation")}
         options = {name: value for name, value in given.items() if value is not None}
         for epsilon in asked.epsilon or [0.5]:
             paper(epsilon, options, asked.state, asked.key)

@@ -184,6 +184,9 @@ def test_headline_figures_stand_beside_ours_and_the_attack(tmp_path: Path) -> No
     assert "| 93.66 % | **93.01 %**, 3 epochs | 7 | nothing finite | **98.33 %** | +4.7 | - |" in line
     assert "| AdLM | mnist | 0.25 | 90.20 % | not run | - | - | not run | - | - |" in text
     assert "| 95.60 % | not run | - | - | not run | - | 98.9 %; 82.0 % |" in text
+    part = {**theirs, "reading": "preset authors-code, 120 of each 1,800", "epochs": 4}
+    (tmp_path / "runs.json").write_text(json.dumps([*runs, part]))
+    assert "**93.01 %**, 4 epochs, 120 of each 1,800 |" in papers.page(comparison.load(tmp_path), "papers")
     papers.draw_all(rows, tmp_path)
     assert "attacked: ≥ 7" in (tmp_path / "headline.svg").read_text()
 
