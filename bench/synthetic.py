@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 from airlock.models import graphical
 from airlock.models.bins import Binned, Bins, Column, even_edges, label_column
 from airlock.models.distribution import distribution_of
-from airlock.models.synthesis import draw_bins, drawn_of, shares_of
+from airlock.models.shares import shares_of
+from airlock.models.synthesis import draw_bins, drawn_of
 from airlock.params import Params
 from airlock.records.encoding import Encoded, encode, pack
 from airlock.records.generation import Drawn, records_of
@@ -212,7 +213,7 @@ def ours(
         if tool == "inputs mbi"
         else draw_bins(shares, max(len(y), min(MANY * len(y), MOST)) if tool == MORE else len(y), random)
     )
-    made = encode(records_of(table.schema, *drawn_of(known, bins, random), random), table.schema)
+    made = encode(records_of(table.schema, *drawn_of(known, shares, bins, random), random), table.schema)
     seconds = time.process_time() - started
     last = len(known.names) - 1
     found = fit(known.tables, list(range(last)), last)

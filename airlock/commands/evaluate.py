@@ -12,10 +12,6 @@ NOT_ASKED = (
     "of the records is "
     "kept from training; `airlock budget plan` shows the price"
 )
-OTHER_TARGET = (
-    "train.target is '{target}', and private records are judged by the label '{label}': set it to null in "
-    "params.yaml; nothing was charged"
-)
 
 
 def command() -> None:
@@ -30,13 +26,13 @@ def command() -> None:
     from airlock.evidence.evaluation import private_evaluation
     from airlock.params import load_params
     from airlock.records.schema_file import load_schema
+    from airlock.run import budget
 
     params = load_params()
     if params.evaluate.holdout != "private":
         raise InputError(NOT_ASKED.format(holdout=params.evaluate.holdout))
     label = load_schema(Path(f"data/schemas/{params.dataset}.yaml")).label.column
-    if params.train.target not in (None, label):
-        raise InputError(OTHER_TARGET.format(target=params.train.target, label=label))
+    budget.check_target(params, label)
     _dvc("repro", "--quiet", "report")
     _dvc("repro", "--quiet", "owner/dvc.yaml")
     _dvc("repro", "--quiet", "--single-item", "--force", "report")

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Edges = tuple[float, ...]
-FINE = 64
-"""Bins of a number when its histogram is released first."""
+WIDE_BINS, FINE = 10, 80
+"""Bins of a number at both levels when its histograms are released first."""
 WIDE = 1000.0
 """From this ratio of its bounds on, a number is divided evenly in its logarithm."""
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airlock.models.bins import Binned, Bins, Column, Edges
+from airlock.models.bins import Binned, Bins, Column
+from airlock.models.histograms import Fine, Levels, Measured
 from airlock.models.marginals import Layout, Tables, Weights, tables_of
 from airlock.records.schema import EPOCH
 
@@ -25,15 +26,13 @@ class Distribution:
     Attributes:
         bins: of all columns; the label is the last.
         tables: estimated counts.
-        fine: for a column whose histogram was released first, its edges and noisy counts.
-        fine_deviation: of the noise of these counts; 0 where there are none.
+        fine: of a column whose histogram was released first, what that says.
         n: records, null ones included.
     """
 
     bins: Bins
     tables: Tables
-    fine: Mapping[int, tuple[Edges, Floats]]
-    fine_deviation: float
+    fine: Mapping[int, Fine]
     n: int
 
     @property
@@ -59,15 +58,31 @@ def distribution_of(details: Mapping[str, Any], tensors: Mapping[str, NDArray[An
     layout = Layout(bins.sizes, Weights(**details["weights"]))
     scale = float(details["sums"]["tables"]["scale"])
     tables = tables_of(tensors["tables"], layout, scale=scale, n=n)
-    fine, place = dict[int, tuple[Edges, Floats]](), 0
+    return Distribution(bins, tables, _histograms(details, tensors, columns), n)
+
+
+def _histograms(
+    details: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], columns: list[Column]
+) -> dict[int, Fine]:
+    """The histograms of a release. The first version of `inputs` had one level."""
+    found, place = dict[int, Fine](), 0
+    wide = details.get("wide")
     for column, one in enumerate(details["fine"]):
-        if one:
-            size = len(one) + 1
-            counts = tensors["histograms"][place : place + size].astype(np.float64)
-            fine[column] = tuple(float(edge) for edge in one), counts
-            place += size + columns[column].missing
-    noise = float(details["sums"]["histograms"]["scale"]) if fine else 0.0
-    return Distribution(bins, tables, fine, noise, n)
+        if not one:
+            continue
+        deviation = float(details["sums"]["histograms"]["scale"])
+        narrow, missing = tuple(float(edge) for edge in one), columns[column].missing
+        levels = Levels(tuple(wide[column]) if wide else (), narrow, missing)
+        size = levels.size if wide else len(narrow) + 1 + missing
+        noisy = tensors["histograms"][place : place + size]
+        measured = (
+            levels.measured(noisy, deviation)
+            if wide
+            else (Measured(np.arange(size), noisy.astype(np.float64), deviation),)
+        )
+        found[column] = Fine(narrow, measured)
+        place += size
+    return found
 
 
 def bin_names(one: Binned) -> list[str]:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from airlock.errors import InputError
 from airlock.models.distribution import Distribution
-from airlock.models.synthesis import Shares, tree_of
+from airlock.models.shares import Shares
+from airlock.models.synthesis import tree_of
 
 LARGEST_MODEL = 0.5
 """MiB of the junction tree: what is larger takes minutes to fit."""

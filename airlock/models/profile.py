@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airlock.models.distribution import Distribution, bin_names, middles
-from airlock.models.synthesis import Shares, shares_of
+from airlock.models.shares import Shares, shares_of
 
 Floats = NDArray[np.float64]
 DEVIATIONS = 1.959963984540054

@@ -91,7 +91,7 @@ def add(
         raise InputError(f"'{name}' has no records yet: add them first, then their holdout")
     with at_hand(place, project.spool, progress) as path:
         table = open_table(path, header=schema.header, empty=growth is not None and "records" in known)
-        _refuse_mock(table, place)
+        _refuse_made_up(table, place)
         check_columns(table.columns, schema)
         keyring = _keyring(project, workspace)
         handle, fingerprints = _look(table, schema, role, keyring)
@@ -147,12 +147,16 @@ def _look(table: Table, schema: Schema, role: Role, keyring: Keyring) -> tuple[H
     return Handle(schema.name, schema.name, role, table.format, fingerprints[0], n, public), fingerprints
 
 
-def _refuse_mock(table: Table, place: str) -> None:
-    """Mock records stand for no one: a budget spent on them would be a mistake."""
-    marks = (generation.mark_of(table.path / part) for part in table.parts if table.format == "parquet")
-    if generation.MOCK_COLUMN in table.columns or any(mark and mark.get("kind") == "mock" for mark in marks):
+def _refuse_made_up(table: Table, place: str) -> None:
+    """Mock and synthetic records stand for no one: a budget spent on them would be a mistake."""
+    kinds = {mark["kind"] for part in table.parts if (mark := generation.mark_of(table.path / part))}
+    if generation.MOCK_COLUMN in table.columns or "mock" in kinds:
         raise InputError(
             f"{place} holds mock records, made by `airlock mock` from the schema alone: add the real ones"
+        )
+    if "synthetic" in kinds:
+        raise InputError(
+            f"{place} holds synthetic records, made by `airlock synthesize` from a release: add the real ones"
         )
 
 

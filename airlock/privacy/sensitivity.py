@@ -91,12 +91,13 @@ def averages(columns: int, half: int, *, neighbours: Neighbours = "zero-out") ->
     return _pick(neighbours, (columns + 1) * square, columns * Fraction(2 * half - 1) ** 2 + 2 * square)
 
 
-def histograms(columns: int, *, neighbours: Neighbours = "zero-out") -> float:
-    """Of the counts in the bins of so many columns, each of which has a record in exactly one bin.
+def histograms(columns: int, *, energy: int = 1, neighbours: Neighbours = "zero-out") -> float:
+    """Of the counts in the bins of so many columns, each of which has a record in exactly one bin: a one
+    there, or at several levels numbers whose squares sum to `energy` at most.
 
-    zero-out: a one in every column. replace-one: at most two ones a column that differ.
+    zero-out: that in every column. replace-one: at most that twice a column, as no number is negative.
     """
-    return _pick(neighbours, Fraction(columns), Fraction(2 * columns))
+    return _pick(neighbours, Fraction(columns * energy), Fraction(2 * columns * energy))
 
 
 def marginals(

@@ -176,15 +176,19 @@ def write(made: pa.Table, folder: Path, name: str, schema: Schema, marks: Mappin
 
 
 def mark_of(file: Path) -> Mapping[str, Any] | None:
-    """What a Parquet file says of itself, if it was made up here."""
+    """What a file says of itself, if it was made up here: a Parquet file inside, any other by the NAME.json
+    beside it.
+    """
     import pyarrow.parquet as pq
 
     try:
-        metadata = pq.read_schema(file).metadata or {}
-        found: dict[str, Any] | None = json.loads(metadata[MARK]) if MARK in metadata else None
+        if file.suffix == ".csv":
+            said = json.loads(file.with_suffix(".json").read_text())
+        else:
+            said = json.loads((pq.read_schema(file).metadata or {}).get(MARK, b"null"))
     except (OSError, ValueError, pa.ArrowInvalid):
         return None
-    return found
+    return said if isinstance(said, dict) and isinstance(said.get("kind"), str) else None
 
 
 def even_draw(schema: Schema, rows: int, random: Any, missing: float = 0.05) -> tuple[list[Drawn], Integers]:

@@ -25,6 +25,10 @@ from airlock.run import nights, orders, questions, reconcile
 
 EVALUATION = "evaluate-private"
 LABELS = {False: "real", True: "scratch"}
+OTHER_TARGET = (
+    "train.target is '{target}', and private records are judged by the label '{label}': set it to null in "
+    "params.yaml; nothing was charged"
+)
 
 
 @dataclass(frozen=True)
@@ -191,13 +195,25 @@ def check(project: Project, workspace: Path, params: Params, stage: zones.Stage)
 
     Raises:
         BudgetRefused: with the ledger's own words; nothing was reserved.
+        InputError: a private evaluation is asked of a model of another column than the label.
     """
     if stage.name == EVALUATION:
+        check_target(params, handles.public_facts(workspace, params).label)
         return
     (point,) = price(project, workspace, params)
     charges = any(price.status == "new" for price in point.prices if price.out in stage.outs)
     if point.objection and charges:
         raise BudgetRefused(point.objection)
+
+
+def check_target(params: Params, label: str) -> None:
+    """Refuse to judge a model of another column by the label, before anything is reserved.
+
+    Raises:
+        InputError: naming both columns.
+    """
+    if params.train.target not in (None, label):
+        raise InputError(OTHER_TARGET.format(target=params.train.target, label=label))
 
 
 def due(project: Project, workspace: Path, params: Params) -> list[str]:

@@ -15,7 +15,8 @@ from airlock.errors import InputError, ReleaseError
 from airlock.inside import manifest
 from airlock.inside.room import Room
 from airlock.models.distribution import distribution_of
-from airlock.models.synthesis import draw_bins, drawn_of, shares_of
+from airlock.models.shares import shares_of
+from airlock.models.synthesis import draw_bins, drawn_of
 from airlock.params import SynthesizeParams
 from airlock.records.generation import check_offered, records_of, write
 from airlock.records.schema import Schema
@@ -56,7 +57,7 @@ def make(params: SynthesizeParams, schema: Schema, details: Any, tensors: Any) -
         bins = graphical.draw_bins(known, shares, rows, params.seed)
     else:
         bins = draw_bins(shares, rows, random)
-    return records_of(schema, *drawn_of(known, bins, random), random)
+    return records_of(schema, *drawn_of(known, shares, bins, random), random)
 
 
 def check_release(release: manifest.Manifest, schema: Schema) -> None:

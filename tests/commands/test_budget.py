@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from airlock.commands.budget import app
 from airlock.errors import BudgetRefused, InputError, LedgerError, ParamsError
 from airlock.evidence import receipts
+from airlock.evidence.zones import Stage
 from airlock.ledger import Ledger
 from airlock.owner.home import Project, project
 from airlock.owner.keys import Keyring, signer
@@ -24,7 +25,9 @@ from airlock.params import load_params
 from airlock.privacy import calibration
 from airlock.records import handles
 from airlock.records.handles import Handle
+from airlock.records.schema_file import load_schema
 from airlock.run import budget
+from airlock.run.budget import override
 
 ROOT = Path(__file__).parents[2]
 
@@ -308,3 +311,15 @@ def test_verify_finds_a_ledger_put_back_from_before_a_receipt(desk: Project) -> 
 def test_every_command_explains_itself_with_an_example(command: str) -> None:
     text = ask(command, "--help").stdout
     assert f"Example: airlock budget {command}" in text
+
+
+def test_a_model_of_another_column_is_not_judged_and_nothing_is_reserved(desk: Project) -> None:
+    """Also where the owner runs the stage by hand: it is refused before orders are taken."""
+    params = load_params()
+    stage = Stage("evaluate-private", "release", "airlock run evaluate-private", (), (), {})
+    label = load_schema(Path("data/schemas/clinic.yaml")).label.column
+    for target in (None, label):
+        budget.check(desk, Path.cwd(), override(params, {"train.target": target}), stage)
+    with pytest.raises(InputError, match=f"judged by the label '{label}'.*nothing was charged"):
+        budget.check(desk, Path.cwd(), override(params, {"train.target": "mean_radius"}), stage)
+    assert told("show")["ledgers"][0]["populations"][0]["reserved"] == []

@@ -113,6 +113,20 @@ def test_synthetic_records_name_their_release_and_follow_the_schema(clinic: Clin
         assert batch.num_rows == 123 and encode(batch, schema).valid.all()
 
 
+def test_synthetic_records_are_refused_by_add_as_mock_ones_are(clinic: Clinic, tmp_path: Path) -> None:
+    """Under any name; a file beside which any other JSON lies is added."""
+    release(clinic, tmp_path)
+    synthesize.main(room_of(clinic, tmp_path, rows=50))
+    before = sorted(path for path in clinic.home.folder.rglob("*") if path.is_file())
+    for name in ("synthetic.parquet", "synthetic.csv"):
+        with pytest.raises(InputError, match="holds synthetic records"):
+            add.add(clinic.home, clinic.root, tmp_path / "out" / name, name="clinic")
+    assert sorted(path for path in clinic.home.folder.rglob("*") if path.is_file()) == before
+    for said in ('{"rows": 3}', '["synthetic"]', '{"kind": 3}', "no JSON"):
+        (tmp_path / "out/synthetic.json").write_text(said)
+        assert mark_of(tmp_path / "out/synthetic.csv") is None
+
+
 def test_what_synthetic_records_cannot_be_made_of_is_one_line(clinic: Clinic, tmp_path: Path) -> None:
     release(clinic, tmp_path, mechanism="coefficients")
     with pytest.raises(ReleaseError, match="set release.mechanism to inputs"):

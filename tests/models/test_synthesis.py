@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from airlock.models import synthesis
 from airlock.models.bins import Binned, Bins, Column
 from airlock.models.distribution import Distribution
+from airlock.models.histograms import Fine, Measured
 from airlock.models.marginals import Layout, one_hot, tables_of, vector_of
-from airlock.models.synthesis import draw_bins, drawn_of, shares_of, tree_of
+from airlock.models.shares import shares_of
+from airlock.models.synthesis import draw_bins, drawn_of, tree_of
 
 SIZES = (4, 3, 2, 2)
 
@@ -40,8 +41,11 @@ def distribution(bins: Any, noise: float = 0.0, seed: int = 0) -> Distribution:
         Binned(Column("c", "category", width=2, categories=("x", "y"))),
         Binned(Column("y", "category", width=2, categories=("n", "p"))),
     ]
-    fine = {0: (tuple(np.arange(1, 16) / 16), np.tile([40.0, 0.0, 0.0, 0.0], 4))}
-    return Distribution(Bins(tuple(columns)), tables_of(vector, layout, scale=scale, n=n), fine, noise, n)
+    # Of every four narrow bins only the first has records.
+    counts = np.zeros(16)
+    counts[::4] = np.bincount(bins[:, 0], minlength=4)
+    fine = {0: Fine(tuple(np.arange(1, 16) / 16), (Measured(np.arange(16), counts, noise),))}
+    return Distribution(Bins(tuple(columns)), tables_of(vector, layout, scale=scale, n=n), fine, n)
 
 
 def farthest(one: Any, other: Any) -> float:
@@ -88,11 +92,10 @@ def test_the_tree_follows_the_strongest_pairs() -> None:
 def test_a_missing_bin_is_missing_and_fine_histograms_are_followed() -> None:
     known = distribution(chain())
     bins = draw_bins(shares_of(known), 5000, np.random.default_rng(0))
-    drawn, labels = drawn_of(known, bins, np.random.default_rng(1))
+    drawn, labels = drawn_of(known, shares_of(known), bins, np.random.default_rng(1))
     assert np.array_equal(drawn[1].missing, bins[:, 1] == 2)
     assert drawn[0].missing is None and np.array_equal(labels, bins[:, 3])
     low, high = drawn[0].interval
-    # Of every four fine bins only the first has records.
     assert np.mean(np.isin(low, [0.0, 0.25, 0.5, 0.75])) > 0.99 and np.allclose(high - low, 1 / 16)
     assert np.array_equal(np.floor(low * 4).astype(int), bins[:, 0])
 
@@ -107,7 +110,7 @@ def test_labels_know_of_every_column() -> None:
     vector = vector_of((rows.T @ rows).astype(np.int64), layout)
     columns = [Binned(Column(f"c{k}", "category", width=2, categories=("x", "y"))) for k in range(9)]
     known = Distribution(
-        Bins(tuple(columns)), tables_of(vector, layout, scale=2.0**30, n=len(bins)), {}, 0.0, len(bins)
+        Bins(tuple(columns)), tables_of(vector, layout, scale=2.0**30, n=len(bins)), {}, len(bins)
     )
     made = draw_bins(shares_of(known), 5000, np.random.default_rng(0))
     assert np.mean((made[:, :8].sum(axis=1) > 4) == made[:, 8]) > 0.82
@@ -116,14 +119,16 @@ def test_labels_know_of_every_column() -> None:
         assert np.mean(made[:, column] == made[:, 8]) == pytest.approx(agree, abs=0.03)
 
 
-def test_smoothing_takes_noise_and_leaves_what_is_not_noise() -> None:
-    random = np.random.default_rng(0)
-    hill = 400 * np.exp(-(((np.arange(64) - 30) / 12.0) ** 2))
-    noisy = hill + random.normal(0, 40, 64)
-    assert np.abs(synthesis._smoothed(noisy, 40.0) - hill).sum() < np.abs(noisy - hill).sum() / 2
-    spikes = np.where(np.arange(64) % 8 == 0, 1000.0, 0.0)
-    assert np.abs(synthesis._smoothed(spikes, 5.0) - spikes).max() < 50
-    assert np.allclose(synthesis._smoothed(spikes, 0.0), spikes)
+@pytest.mark.parametrize("rows", [37, 500, 4001])
+def test_single_columns_are_as_near_to_their_shares_as_whole_records_can_be(rows: int) -> None:
+    """All but the label, which follows the other columns; of that, the number of each class."""
+    shares = shares_of(distribution(chain(), 60.0))
+    made = draw_bins(shares, rows, np.random.default_rng(rows))
+    for column, share in enumerate(shares.ones[:-1]):
+        counts = np.bincount(made[:, column], minlength=len(share))
+        assert np.abs(counts - share * rows).max() < 1, column
+    # Independent draws of 4001 labels would be 30 records off as often as not.
+    assert np.abs(np.bincount(made[:, 3], minlength=2) - shares.ones[3] * rows).max() < 2 + rows / 1000
 
 
 def test_rows_and_seeds() -> None:

@@ -27,7 +27,8 @@ from airlock.models.features.features import DEFAULTS, feature_map
 from airlock.models.features.rows import LIMIT
 from airlock.models.model import Model
 from airlock.models.moments import Tensors
-from airlock.models.synthesis import LEAST_DRAWN, shares_of, stream
+from airlock.models.shares import shares_of
+from airlock.models.synthesis import LEAST_DRAWN, stream
 from airlock.params import TrainParams
 from airlock.records.schema import Schema
 from stages.mechanisms import Trained

@@ -3,8 +3,9 @@ proof is docs/proofs/inputs.md).
 
 Every column, the label among them, is divided into bins. What is released is the Gram matrix of the one-hot
 bins, which is every table of one and of two columns, in coordinates in which a record is short
-(airlock/models/marginals.py). Two passes release fine histograms of the numbers first and put the edges of
-bins where records are; one pass takes edges from public bounds alone.
+(airlock/models/marginals.py). Two passes release histograms of the numbers first, at two levels
+(airlock/models/histograms.py), and put the edges of bins where records are; one pass takes edges from public
+bounds alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pydantic import Field
 from airlock.errors import ParamsError, ReleaseError
 from airlock.models import bins as binning
 from airlock.models.bins import Binned, Bins, Column, Edges, even_edges, merged_edges
+from airlock.models.histograms import ENERGY, Levels
 from airlock.models.marginals import GRID, Layout, Weights, one_hot, vector_of
 from airlock.params import Params, Section, check
 from airlock.privacy import calibration, sensitivity, sums
@@ -30,15 +32,15 @@ from stages.release import passes
 from stages.release.noisy_sums import NoisySums, Query, check_size, guarantee, price
 from stages.release.units import check_local, moved_records, records_per_unit
 
-NAME, VERSION = "inputs", 1
+NAME, VERSION = "inputs", 2
 ARGUMENT = "docs/proofs/inputs.md#guarantee"
 MOST_COLUMNS = 128
 MOST_CELLS = 2**22
-LEAST_BINS, MOST_BINS = 3, 32
+LEAST_BINS, MOST_BINS, MOST_ASKED = 3, 32, 64
 # docs/inputs.md says on which tables these were chosen.
 HISTOGRAM_SHARE = 0.3
 RECORDS_PER_BIN = 2.0
-SINGLE_ENERGY, LABEL_ENERGY = 1.0, 2.0
+SINGLE_ENERGY, LABEL_ENERGY = 2.0, 2.0
 """Of all tables of one column, and of all those with the label, beside that of all other tables."""
 
 
@@ -52,7 +54,7 @@ class Options(Section):
             that of other tables, which is 1.
     """
 
-    bins: int | None = Field(None, ge=2, le=binning.FINE)
+    bins: int | None = Field(None, ge=2, le=MOST_ASKED)
     histogram_share: float = Field(HISTOGRAM_SHARE, gt=0, lt=1)
     single_weight: float | None = Field(None, ge=2.0**-6, le=2.0**6)
     label_weight: float | None = Field(None, ge=2.0**-6, le=2.0**6)
@@ -64,12 +66,13 @@ class Recipe:
 
     Attributes:
         columns: the label is the last.
-        fine: edges of the fine histograms; empty for a column that has none.
+        wide, fine: edges of the histograms at both levels; empty for a column that has none.
         even: edges of the bins where there is one pass only.
         bins: of a number at most.
     """
 
     columns: tuple[Column, ...]
+    wide: tuple[Edges, ...]
     fine: tuple[Edges, ...]
     even: tuple[Edges, ...]
     bins: int
@@ -85,6 +88,10 @@ class Recipe:
         if self.passes == 1:
             return []
         return [place for place, edges in enumerate(self.fine) if len(edges) >= self.bins]
+
+    def levels(self, place: int) -> Levels:
+        """Of a column whose histogram comes first."""
+        return Levels(self.wide[place], self.fine[place], self.columns[place].missing)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -115,9 +122,13 @@ def resolve(params: Params, facts: Facts) -> Recipe:
     if reads not in (1, 2):
         raise ParamsError(f"params.yaml: release.passes {reads} is not offered by '{NAME}': use auto, 1 or 2")
     while True:
-        fine, even = (tuple(even_edges(column, size) for column in columns) for size in (binning.FINE, bins))
+        wide, fine, even = (
+            tuple(even_edges(column, size) for column in columns)
+            for size in (binning.WIDE_BINS, binning.FINE, bins)
+        )
         recipe = Recipe(
             columns,
+            wide,
             fine,
             even,
             bins,
@@ -199,13 +210,12 @@ def _weights(options: Options, columns: int) -> Weights:
 def queries(recipe: Recipe, params: Params) -> list[Query]:
     """The noisy sums of the passes, in order."""
     near = params.release.neighbours
-    fine = sum(len(recipe.fine[place]) + 1 + recipe.columns[place].missing for place in recipe.refined)
+    fine = sum(recipe.levels(place).size for place in recipe.refined)
+    reach = sensitivity.histograms(len(recipe.refined), energy=ENERGY, neighbours=near)
     weights = asdict(recipe.weights)
     tables = sensitivity.marginals(recipe.sizes, grid=GRID, neighbours=near, **weights)
     asked = (
-        Query(
-            "histograms", 1, sensitivity.histograms(len(recipe.refined), neighbours=near), "gaussian", fine
-        ),
+        Query("histograms", 1, reach, "gaussian", fine),
         Query("tables", recipe.passes, tables, "gaussian", Layout(recipe.sizes).cells),
     )
     return [
@@ -257,21 +267,27 @@ def make(given: Given) -> Released:
     return dict(noisy_sums.released), {
         "columns": [asdict(column) for column in recipe.columns],
         "edges": [list(one) for one in edges],
-        "fine": [list(recipe.fine[place]) if place in recipe.refined else [] for place in range(len(edges))],
+        "wide": _first(recipe.wide, recipe),
+        "fine": _first(recipe.fine, recipe),
         "weights": asdict(recipe.weights),
         "grid": GRID,
         "sums": noisy_sums.details(),
     }
 
 
+def _first(edges: tuple[Edges, ...], recipe: Recipe) -> list[list[float]]:
+    """Edges of the columns whose histogram comes first."""
+    return [list(one) if place in recipe.refined else [] for place, one in enumerate(edges)]
+
+
 def _placed_edges(recipe: Recipe, noisy: NDArray[np.int64]) -> tuple[Edges, ...]:
     """Edges of bins with about as many records each, by the released histograms."""
     edges, place = [one[: recipe.bins - 1] for one in recipe.fine], 0
     for column in recipe.refined:
-        values, missing = len(recipe.fine[column]) + 1, recipe.columns[column].missing
-        counts = noisy[place : place + values].astype(np.float64)
-        edges[column] = merged_edges(recipe.fine[column], counts, recipe.bins)
-        place += values + missing
+        levels = recipe.levels(column)
+        counts = levels.placed(noisy[place : place + levels.size])
+        edges[column] = merged_edges(levels.narrow, counts, recipe.bins)
+        place += levels.size
     return tuple(edges)
 
 
@@ -282,21 +298,20 @@ class Counter:
         self._reader, self._shape, self.passes = reader, facts.shape, 0
 
     def histograms(self, recipe: Recipe) -> NDArray[np.int64]:
-        """One pass: the fine bins of the columns that have some, one after another."""
+        """One pass: both levels of the columns that have them, one after another."""
         columns = [
             Binned(column, recipe.fine[place] if place in recipe.refined else ())
             for place, column in enumerate(recipe.columns)
         ]
         table = Bins(tuple(columns))
-        sizes = [columns[place].bins for place in recipe.refined]
 
         def count(batch: Any) -> NDArray[np.int64]:
             encoded = unpack(batch, self._shape)
             found = table.of(encoded.x, encoded.y)[encoded.valid > 0]
             return np.concatenate(
                 [
-                    np.bincount(found[:, place], minlength=size)
-                    for place, size in zip(recipe.refined, sizes, strict=True)
+                    recipe.levels(place).vector(np.bincount(found[:, place], minlength=columns[place].bins))
+                    for place in recipe.refined
                 ]
             )
 

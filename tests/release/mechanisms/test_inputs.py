@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from airlock.errors import ParamsError
 from airlock.models import bins as binning
 from airlock.models.bins import Binned, Bins, Column, even_edges, merged_edges, on_simplex
+from airlock.models.histograms import ENERGY, Levels
 from airlock.models.marginals import GRID, Layout, Weights, one_hot, tables_of, vector_of
 from airlock.params import Params
 from airlock.privacy import sensitivity
@@ -113,6 +114,20 @@ def slow_vector(found: Any, valid: Any, sizes: Any, weights: Weights) -> Any:
     return np.array(total)
 
 
+def slow_histograms(x: Any, valid: Any, column: Column, wide: Any, fine: Any) -> list[int]:
+    """Two for a record's wide bin or for its missing value, one for its narrow bin, record by record."""
+    loud, quiet = [0] * (len(wide) + 1 + column.missing), [0] * (len(fine) + 1)
+    for record, known in zip(x, valid, strict=True):
+        if not known:
+            continue
+        if column.missing and record[1] > 0:
+            loud[-1] += 2
+            continue
+        loud[sum(edge <= record[0] for edge in wide)] += 2
+        quiet[sum(edge <= record[0] for edge in fine)] += 1
+    return loud + quiet
+
+
 @pytest.mark.parametrize("passes", [1, 2])
 def test_the_release_is_what_the_slow_oracle_says(tmp_path: Path, passes: int) -> None:
     x, y, about = mixed()
@@ -135,22 +150,15 @@ def test_the_release_is_what_the_slow_oracle_says(tmp_path: Path, passes: int) -
     assert np.array_equal(tensors["tables"], noisy)
     assert ("histograms" in tensors) == (passes == 2)
     if passes == 2:
-        fine = [
-            Binned(column, tuple(edges)).of(x[:, start : start + column.places])
-            for column, edges, start in zip(
-                (one.column for one in bins.columns), details["fine"], bins.starts, strict=True
-            )
-            if edges
-        ]
-        sizes = [
-            len(edges) + 1 + one.column.missing
-            for one, edges in zip(bins.columns, details["fine"], strict=True)
-            if edges
-        ]
         counts = [
-            sum(1 for bin_, known in zip(column, valid, strict=True) if known and bin_ == place)
-            for column, size in zip(fine, sizes, strict=True)
-            for place in range(size)
+            count
+            for one, wide, fine, start in zip(
+                bins.columns, details["wide"], details["fine"], bins.starts, strict=True
+            )
+            if fine
+            for count in slow_histograms(
+                x[:, start : start + one.column.places], valid, one.column, wide, fine
+            )
         ]
         told = details["sums"]["histograms"]
         assert np.array_equal(
@@ -203,6 +211,37 @@ def test_the_sensitivity_is_reached() -> None:
     assert far == pytest.approx((2 * 3.0) ** 0.5)
     assert sensitivity.histograms(9) == 3.0
     assert sensitivity.histograms(2, neighbours="replace-one") == 2.0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 12), st.booleans(), st.booleans(), st.integers(1, 3))
+def test_no_two_records_move_two_levels_farther_than_they_are_priced_at(
+    last: int, whole: bool, missing: bool, columns: int
+) -> None:
+    """All pairs of what a record can be in one column: the worst is in every column at once."""
+    column = Column("c", "number", bounds=(0.0, float(last)), whole=whole, missing=missing)
+    levels = Levels(even_edges(column, binning.WIDE_BINS), even_edges(column, binning.FINE), missing)
+    ones = [levels.vector(one) for one in np.eye(len(levels.narrow) + 1 + missing, dtype=np.int64)]
+    assert all(one.dtype == np.int64 and len(one) == levels.size for one in ones)
+    for near, squares in (
+        ("zero-out", [int(one @ one) for one in ones]),
+        (
+            "replace-one",
+            [int((one - other) @ (one - other)) for one in ones for other in [*ones, 0 * ones[0]]],
+        ),
+    ):
+        bound = sensitivity.histograms(columns, energy=ENERGY, neighbours=near)
+        assert np.sqrt(columns * max(squares)) <= bound
+        if len(levels.wide) > 0:
+            assert np.sqrt(columns * max(squares)) == pytest.approx(bound)
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (-3.0, 1e7), (1.0, 1e4), (0.0, 23.0)])
+@pytest.mark.parametrize("whole", [False, True])
+def test_every_wide_edge_is_a_narrow_one(bounds: tuple[float, float], whole: bool) -> None:
+    column = Column("c", "number", bounds=bounds, whole=whole)
+    wide, narrow = (even_edges(column, size) for size in (binning.WIDE_BINS, binning.FINE))
+    assert set(wide) <= set(narrow)
 
 
 def test_tables_come_back_without_noise() -> None:
@@ -272,10 +311,10 @@ def test_edges_are_asked_for_where_a_column_has_more_fine_bins_than_bins() -> No
 
 @pytest.mark.parametrize("columns", [2, 9, 60])
 def test_tables_of_one_column_and_of_the_label_are_louder_by_their_number(columns: int) -> None:
-    """One part for tables of one column, two for those with the label, one for all others."""
+    """Two parts for tables of one column, two for those with the label, one for all others."""
     about = facts(np.zeros((1, columns)), 2, n=400)
     weights = inputs.resolve(asked(), about).weights
-    assert weights.single**2 == pytest.approx(max(1.0, columns / 2))
+    assert weights.single**2 == pytest.approx(columns)
     assert weights.label**2 == pytest.approx(columns) and weights.pair == 1.0
     named = inputs.resolve(asked(options={"single_weight": 1.0, "label_weight": 1.0}), about).weights
     assert (named.single, named.label) == (1.0, 1.0)
