@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from airlock.records.handles import Handle
+from tests.conftest import Workspace
 
 ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
 DVC_YAML = """
 stages:
   report:
@@ -52,17 +50,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def run(root: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    home = root.parent / "home"
-    environment = {
-        "PATH": f"{BIN}:{os.environ['PATH']}",
-        "HOME": str(home),
-        "AIRLOCK_HOME": str(home / "airlock"),
-        "DVC_NO_ANALYTICS": "1",
-        "DVC_SITE_CACHE_DIR": str(home / "dvc"),
-    }
-    return subprocess.run(
-        command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=120
-    )
+    return Workspace(root, root.parent / "home").run(*command, check=False)
 
 
 def test_a_missing_page_is_a_no_with_the_command_that_makes_it(project: Path) -> None:
