@@ -37,7 +37,9 @@ FOLDER = "data/sealed"
 
 
 class ConfinedPlugin(WorkerPlugin):
-    """Passes requests to the confined process, one at a time, and starts it when it is needed."""
+    """Passes requests to the confined process, one at a time, and starts it when it is needed: it holds one sealed
+    file open, so that other records (another night's, for one) need another process.
+    """
 
     name = dask_broker.PLUGIN
 
@@ -49,6 +51,9 @@ class ConfinedPlugin(WorkerPlugin):
     def answer(self, request: bytes, first: int, last: int) -> bytes:
         """The sums over a range of chunks."""
         with self._lock:
+            if self._process and not self._process.fits(request):
+                self._process.close()
+                self._process = None
             if self._process is None:
                 self._process = _Confined(self._workspace, request)
             try:
@@ -69,9 +74,13 @@ class _Confined:
     def __init__(self, workspace: Path, request: bytes) -> None:
         self._requests: queue.Queue[bytes] = queue.Queue()
         self._answers: queue.Queue[bytes | AirlockError] = queue.Queue()
-        self._sent = b""
-        threading.Thread(target=self._live, args=(workspace, _facts(request)), daemon=True).start()
+        self._sent, self._facts = b"", _facts(request)
+        threading.Thread(target=self._live, args=(workspace, self._facts), daemon=True).start()
         self._receive()
+
+    def fits(self, request: bytes) -> bool:
+        """Whether a request is for the records that this process holds."""
+        return request == self._sent or _facts(request) == self._facts
 
     def ask(self, request: bytes, first: int, last: int) -> bytes:
         """Send a request, or only its range where the rest is as before, and wait."""

@@ -133,6 +133,7 @@ def prepare(
             "`airlock nights run`"
         )
     known = ledger.nights(facts.population, horizon["id"])
+    _check_begun(project, facts, ledger, horizon, known)
     done = {_night(one): one.release_id for one in known if one.committed and _night(one) < horizon["night"]}
     missing = [night for night in range(1, horizon["night"]) if night not in done]
     _check_missing(project, params, facts, missing, known)
@@ -144,6 +145,37 @@ def prepare(
         for night in missing
     )
     return {**horizon, "former": former, "missing": missing, "records": facts.total - without}
+
+
+def _check_begun(
+    project: Project, facts: Facts, ledger: Ledger, horizon: Mapping[str, Any], known: list[Release]
+) -> None:
+    """A later night of a horizon that nobody began, where another one began with the same batch: it would be paid
+    twice.
+    """
+    if (
+        not known
+        and horizon["night"] > 1
+        and _paid(project, facts.population, facts.first.fingerprint, ledger)
+    ):
+        raise InputError(
+            "a horizon was begun with the first of these nights, and params.yaml asks for another one (or this version "
+            "of Airlock does: docs/nights.md says what horizons begun before go on with): ask for what the first night "
+            "did, or begin a new one with `airlock nights renew`"
+        )
+
+
+def _paid(
+    project: Project, population: str, fingerprint: str, ledger: Ledger
+) -> list[tuple[str, int, manifest.Manifest]]:
+    """Horizons that began with a batch, the newest first: id, nights, and the first night's release."""
+    found = []
+    for horizon, _, nights in reversed(ledger.spent(population).horizons):
+        folder = project.archive / horizon
+        made = manifest.load(folder) if folder.is_dir() else None
+        if made is not None and made.fingerprint == fingerprint:
+            found.append((horizon, nights, made))
+    return found
 
 
 def _check_missing(
@@ -253,13 +285,10 @@ def _states(project: Project, params: Params, known: Sequence[handles.Handle]) -
         ledger = Ledger.open(project.scratch_url if first.public else project.ledger_url, create=False)
     except LedgerError:
         return {}
-    for horizon, _, nights in reversed(ledger.spent(first.population).horizons):
-        folder = project.archive / horizon
-        made = manifest.load(folder) if folder.is_dir() else None
-        if made is None or nights != release.horizon or made.fingerprint != first.fingerprint:
-            continue
+    for horizon, nights, made in _paid(project, first.population, first.fingerprint, ledger):
         asked = (made.parameters.get("epsilon"), made.parameters.get("delta"), made.unit, made.neighbours)
-        if asked != (release.epsilon, release.delta, release.unit, release.neighbours):
+        wanted = (release.epsilon, release.delta, release.unit, release.neighbours)
+        if (nights, *asked) != (release.horizon, *wanted):
             continue
         listed = ledger.nights(first.population, horizon)
         return {

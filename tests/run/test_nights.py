@@ -86,6 +86,22 @@ def clinic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nightly:
     return Nightly(workspace)
 
 
+def test_a_night_that_is_asked_for_otherwise_than_the_first_one_says_so(clinic: Nightly) -> None:
+    """It would begin another horizon; what it says is not that the first night comes first. Nothing is reserved."""
+    clinic.append(1, 60)
+    clinic.night(1)
+    clinic.append(2, 20)
+    paid = clinic.ledger.spent("clinic").epsilon
+    clinic.workspace.set("release.features", "hybrid-8-1")
+    clinic.night(2, "ingest", "relevance")
+    with pytest.raises(InputError, match="a horizon was begun with the first of these nights"):
+        run_stage("release", workspace=clinic.root)
+    assert clinic.ledger.spent("clinic").epsilon == paid
+    clinic.workspace.set("release.features", "auto")
+    clinic.night(2)
+    assert clinic.released["details"]["horizon"]["night"] == 2
+
+
 def test_three_nights_for_one_price_whatever_dies_in_between(
     clinic: Nightly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
