@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from airlock.errors import InputError
+from airlock.files import parse_json, read_plain
 from airlock.models.numbers import HALF, of_grid
 from airlock.records.encoding import encode
 from airlock.records.schema import EPOCH, Column, Schema
@@ -183,9 +184,9 @@ def mark_of(file: Path) -> Mapping[str, Any] | None:
 
     try:
         if file.suffix == ".csv":
-            said = json.loads(file.with_suffix(".json").read_text())
+            said = parse_json(read_plain(file.with_suffix(".json")))
         else:
-            said = json.loads((pq.read_schema(file).metadata or {}).get(MARK, b"null"))
+            said = parse_json((pq.read_schema(file).metadata or {}).get(MARK, b"null"))
     except (OSError, ValueError, pa.ArrowInvalid):
         return None
     return said if isinstance(said, dict) and isinstance(said.get("kind"), str) else None

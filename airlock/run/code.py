@@ -4,11 +4,13 @@ each stage.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from airlock.errors import InputError
+from airlock.inside.digests import sha256_path
 
 ENTRY = "airlock.inside"
 STAGES = "stages"
@@ -65,3 +67,13 @@ def of_workspace(workspace: Path) -> Code:
     """The installed tool's own part, and the stages of the workspace."""
     granted = tuple(TOOL / name for name in INSIDE_FILES)
     return Code(ENTRY, (TOOL.parent, workspace), granted, (STAGES,), MODULES)
+
+
+def digest(stages: str) -> str:
+    """Of all that a confined process is made of.
+
+    Args:
+        stages: SHA-256 of the workspace's stages; the installed tool's part is hashed here.
+    """
+    installed = (sha256_path(TOOL / name, compiled=False) for name in INSIDE_FILES)
+    return hashlib.sha256("\n".join([stages, *installed]).encode()).hexdigest()

@@ -92,10 +92,14 @@ def distributed() -> Any:
 
 
 class DaskCluster:
-    """Answers a stage's questions from a cluster; an `Exchange` for the granted connection."""
+    """Answers a stage's questions from a cluster; an `Exchange` for the granted connection.
 
-    def __init__(self, release: ReleaseParams, home: Project) -> None:
-        self.address = check_address(release.address)
+    Workers answer with the very code that the stage runs (`airlock.run.code.digest`), or not at all: the receipt names
+    one.
+    """
+
+    def __init__(self, release: ReleaseParams, home: Project, code: str) -> None:
+        self.address, self._code = check_address(release.address), code
         self._patience = release.cluster_timeout
         self._security = security(home, "client")
         self._aftermath = "nothing was reserved"
@@ -106,7 +110,8 @@ class DaskCluster:
         place = {"resources": {RESOURCE: 1}, "pure": False}
         # As a task of its own the message is sent to a worker once, and made again if that worker is lost.
         request = self._client.submit(same, message, **place)
-        futures = self._client.map(part, *zip(*ranges, strict=True), request=request, **place)
+        ends = zip(*ranges, strict=True)
+        futures = self._client.map(part, *ends, request=request, code=self._code, **place)
         total: dict[str, NDArray[np.int64]] = {}
         for answer in self._answers(futures):
             _add(total, answer)
@@ -216,9 +221,9 @@ def same(message: bytes) -> bytes:
     return message
 
 
-def part(first: int, last: int, request: bytes) -> bytes:
-    """On a worker: the sums over a range of chunks, from the confined process beside it."""
-    answer: bytes = distributed().get_worker().plugins[PLUGIN].answer(request, first, last)
+def part(first: int, last: int, request: bytes, code: str) -> bytes:
+    """On a worker: the sums over a range of chunks, from the confined process beside it, if that is made of `code`."""
+    answer: bytes = distributed().get_worker().plugins[PLUGIN].answer(request, first, last, code)
     return answer
 
 

@@ -26,9 +26,9 @@ from airlock.owner.home import canary, project
 from airlock.owner.keys import Keyring
 from airlock.params import load_params
 from airlock.run import dask_broker, limits, orders
-from airlock.run.code import of_workspace
+from airlock.run.code import STAGES, digest, of_workspace
 from airlock.run.handover import Visit, confine, memory_folder
-from airlock.run.paths import hold
+from airlock.run.paths import hashes, hold
 from airlock.run.stage import seal_keys
 from airlock.wall.layers import choose
 
@@ -38,7 +38,8 @@ FOLDER = "data/sealed"
 
 class ConfinedPlugin(WorkerPlugin):
     """Passes requests to the confined process, one at a time, and starts it when it is needed: it holds one sealed
-    file open, so that other records (another night's, for one) need another process.
+    file open and is made of one code, so that other records (another night's, for one) and other code need another
+    process.
     """
 
     name = dask_broker.PLUGIN
@@ -48,14 +49,14 @@ class ConfinedPlugin(WorkerPlugin):
         self._lock = threading.Lock()
         self._process: _Confined | None = None
 
-    def answer(self, request: bytes, first: int, last: int) -> bytes:
-        """The sums over a range of chunks."""
+    def answer(self, request: bytes, first: int, last: int, code: str) -> bytes:
+        """The sums over a range of chunks, by a process that is made of `code`."""
         with self._lock:
-            if self._process and not self._process.fits(request):
+            if self._process and not self._process.fits(request, code):
                 self._process.close()
                 self._process = None
             if self._process is None:
-                self._process = _Confined(self._workspace, request)
+                self._process = _Confined(self._workspace, request, code)
             try:
                 return self._process.ask(request, first, last)
             except AirlockError as error:
@@ -71,16 +72,16 @@ class ConfinedPlugin(WorkerPlugin):
 class _Confined:
     """The process behind the wall. It asks for work; the answer to its last message is the next request."""
 
-    def __init__(self, workspace: Path, request: bytes) -> None:
+    def __init__(self, workspace: Path, request: bytes, code: str) -> None:
         self._requests: queue.Queue[bytes] = queue.Queue()
         self._answers: queue.Queue[bytes | AirlockError] = queue.Queue()
-        self._sent, self._facts = b"", _facts(request)
-        threading.Thread(target=self._live, args=(workspace, self._facts), daemon=True).start()
+        self._sent, self._facts, self._code = b"", _facts(request), code
+        threading.Thread(target=self._live, args=(workspace,), daemon=True).start()
         self._receive()
 
-    def fits(self, request: bytes) -> bool:
-        """Whether a request is for the records that this process holds."""
-        return request == self._sent or _facts(request) == self._facts
+    def fits(self, request: bytes, code: str) -> bool:
+        """Whether a request is for the records that this process holds, and the code that it is made of."""
+        return code == self._code and (request == self._sent or _facts(request) == self._facts)
 
     def ask(self, request: bytes, first: int, last: int) -> bytes:
         """Send a request, or only its range where the rest is as before, and wait."""
@@ -102,9 +103,9 @@ class _Confined:
         self._answers.put(answer)
         return self._requests.get()
 
-    def _live(self, workspace: Path, wanted: dict[str, Any]) -> None:
+    def _live(self, workspace: Path) -> None:
         try:
-            self._run(workspace, wanted)
+            self._run(workspace)
             self._answers.put(StageFailed("the confined process of the worker ended"))
         except AirlockError as error:
             self._answers.put(error)
@@ -113,10 +114,10 @@ class _Confined:
                 StageFailed(f"the confined process of the worker failed ({type(error).__name__})")
             )
 
-    def _run(self, workspace: Path, wanted: dict[str, Any]) -> None:
+    def _run(self, workspace: Path) -> None:
         home, params = project(workspace), load_params(workspace / "params.yaml")
         facts, generation = orders.read_facts(workspace)
-        if json.loads(json.dumps(asdict(facts))) != wanted:
+        if json.loads(json.dumps(asdict(facts))) != self._facts:
             raise StageFailed(
                 "the worker's sealed records are not those of the release: "
                 "run `dvc pull --remote sealed` in its workspace"
@@ -126,6 +127,11 @@ class _Confined:
             tempfile.TemporaryDirectory(dir=memory_folder()) as scratch,
             hold(workspace, (FOLDER, *code.stages)) as held,
         ):
+            if digest(hashes(held[STAGES], compiled=False)["sha256"]) != self._code:
+                raise StageFailed(
+                    "the worker's code is not the release's: "
+                    "check out the same commit in its workspace, and install the same version of Airlock"
+                )
             visit = Visit(
                 stage="worker",
                 zone="release",

@@ -17,11 +17,11 @@ from airlock.evidence import receipts
 from airlock.evidence.receipt_body import describe
 from airlock.inside.sealed import seal_contexts
 from airlock.owner import registry
-from airlock.owner.home import Project, remember
+from airlock.owner.home import remember
 from airlock.owner.keys import Keyring, signer
-from airlock.params import Params
 from airlock.privacy.plan import Facts
 from airlock.records import handles
+from airlock.run.code import STAGES, digest
 from airlock.run.confined import confined, watched
 from airlock.run.desk import Desk, open_desk
 from airlock.run.outs import publish, remove
@@ -118,7 +118,7 @@ def _release(asked: Request, desk: Desk) -> Made:
     keyring, (facts, generation) = Keyring.load(asked.project), orders.read_facts(asked.workspace)
     orders.check_facts(facts, params=asked.params, workspace=asked.workspace, project=asked.project)
     ledger = orders.open_ledger(asked.project, public=facts.public)
-    connection = _cluster(asked.params, asked.project)
+    connection = _cluster(asked, desk)
     budget.check(asked.project, asked.workspace, asked.params, asked.stage)
     taken = orders.take_orders(
         asked.stage,
@@ -189,15 +189,15 @@ def make_releases(
     )
 
 
-def _cluster(params: Params, home: Project) -> DaskCluster | None:
+def _cluster(asked: Request, desk: Desk) -> DaskCluster | None:
     """The one connection that a release stage can be granted; a bad address is told before anything is
     reserved.
     """
-    if params.release.engine == "local":
+    if asked.params.release.engine == "local":
         return None
     from airlock.run.dask_broker import DaskCluster
 
-    return DaskCluster(params.release, home)
+    return DaskCluster(asked.params.release, asked.project, digest(desk.hashes[STAGES]["sha256"]))
 
 
 def _open(asked: Request, desk: Desk) -> Made:

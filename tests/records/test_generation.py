@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def test_files_are_read_back_as_they_were_written(changes: dict[str, Any], tmp_p
         assert np.allclose(np.concatenate([part.x for part in parts]), encode(made, found).x)
     said = json.loads(paths[2].read_text())
     assert said == dict(mark_of(paths[0]) or {}) and said["rows"] == 200 and said["release"] == "id"
-    assert mark_of(paths[1]) is None
+    assert mark_of(paths[1]) == said, "a CSV file cannot say it itself"
 
 
 def test_the_same_seed_gives_the_same_records_and_another_gives_others() -> None:
@@ -109,3 +110,14 @@ def test_a_parquet_file_of_someone_else_says_nothing(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
     assert mark_of(tmp_path / "a.parquet") is None
     assert mark_of(tmp_path / "none.parquet") is None
+
+
+@pytest.mark.parametrize("beside", ["", "[]", '{"kind": 3}', '{"rows": 3}', "[" * 100_000, "{", None])
+def test_what_lies_beside_a_csv_file_of_someone_else_says_nothing(beside: str | None, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    assert mark_of(tmp_path / "a.csv") is None
+    if beside is None:
+        os.mkfifo(tmp_path / "a.json")
+    else:
+        (tmp_path / "a.json").write_text(beside)
+    assert mark_of(tmp_path / "a.csv") is None

@@ -242,6 +242,46 @@ def test_rounds_that_depend_on_a_head_give_the_same_bits(sealed: Workspace, clus
     )
 
 
+@pytest.fixture
+def halved(sealed: Workspace) -> Iterator[None]:
+    """Code that asks for half of a Gram matrix, while the test runs."""
+    file = sealed.root / "stages/release/passes.py"
+    text, exact = file.read_text(), "return sums.multiply(chunk.rows, chunk.rows, (LIMIT, LIMIT))\n"
+    assert exact in text
+    file.write_text(text.replace(exact, exact.rstrip() + " // 2\n"))
+    yield
+    file.write_text(text)
+
+
+def test_a_running_worker_follows_when_code_is_edited(
+    sealed: Workspace, cluster: DaskCluster, here: Made, there: Made, halved: None
+) -> None:
+    """Its process had answered with the code before that; the receipt would have named the other."""
+    edited = release(sealed, cluster.address)
+    assert edited.digest == release(sealed, "local").digest
+    assert edited.digest != here.digest, "the control: the edit is seen"
+
+
+def test_a_worker_with_other_code_does_not_answer(
+    sealed: Workspace, frail: DaskCluster, here: Made, tmp_path: Path
+) -> None:
+    clone = Workspace(shutil.copytree(sealed.root, tmp_path / "clone", symlinks=True), sealed.home)
+    with (clone.root / "stages/release/passes.py").open("a") as file:
+        file.write("# edited\n")
+    other = DaskCluster(clone, frail.address, frail.environment)
+    frail.processes.append(other.start("airlock", "worker", frail.address))
+    wait_until_joined(frail)
+    process, home = begin(sealed, frail.address)
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == 1 and "the worker's code is not the release's: check out" in output, output
+    assert kinds(home).count("commit") == 0
+    frail.processes.pop().kill()
+    other.processes[0].wait()
+    frail.grow(1)
+    assert go_on(sealed, home, frail.address).wait(timeout=300) == 0
+    assert finish(sealed, home).digest == here.digest
+
+
 def kinds(home: Path) -> list[str]:
     """What the ledger has written about the population."""
     (database,) = home.glob("*/ledger.db")
