@@ -16,11 +16,15 @@ def command(
     dataset: str = typer.Option(None, "--dataset", help="Only this data set."),
     mechanism: str = typer.Option(None, "--mechanism", help="Only this mechanism."),
     markdown: Path = typer.Option(
-        None, "--markdown", help="Write a page (docs/papers.md) and, in a folder of its name, its pictures."
+        None,
+        "--markdown",
+        dir_okay=False,
+        help="Write a page (docs/papers.md) and, in a folder of its name, its pictures.",
     ),
     save: Path = typer.Option(
         None,
         "--save",
+        dir_okay=False,
         help="Write rows as CSV (stages/open/report/published.csv, for the "
         "report page), and attacks.csv beside it.",
     ),
