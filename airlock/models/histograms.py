@@ -132,7 +132,8 @@ def shares_of_bins(measured: Sequence[Measured], bins: int, missing: bool, total
         smooth = _smoothed(precision, rows.T @ told + sure * total, bins)
         root = np.linalg.cholesky(precision).T
         found, _ = nnls(root, root @ smooth, maxiter=100 * size)
-    return np.asarray(found / found.sum())
+    # Where noise has drowned all records nothing is left of them: then no bin is likelier than another.
+    return np.asarray(found / found.sum() if found.any() else np.full(size, 1.0 / size))
 
 
 def _smoothed(precision: Floats, told: Floats, bins: int) -> Floats:

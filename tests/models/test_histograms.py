@@ -163,3 +163,11 @@ def test_a_release_of_the_first_version_is_read_as_before() -> None:
     assert (first.deviation, second.deviation) == (3.0, 3.0)
     shares = shares_of(known)
     assert all(one.sum() == pytest.approx(1) for one in shares.ones) and len(shares.fine[0]) == 4
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_counts_that_are_all_drowned_still_give_shares(missing: bool) -> None:
+    bins = levels(missing)
+    drowned = np.full(bins.size, -30_000)
+    found = shares_of_bins(bins.measured(drowned, 10_000.0), 80, missing, 1.0)
+    assert np.isfinite(found).all() and (found >= 0).all() and found.sum() == pytest.approx(1)
