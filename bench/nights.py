@@ -38,7 +38,7 @@ from airlock.privacy import continual, gaussian
 from airlock.privacy.plan import Facts
 from stages.mechanisms import Released
 from stages.open.mechanisms import coefficients as training
-from stages.release.mechanisms import coefficients
+from stages.release.mechanisms import coefficients, recipes
 from stages.release.passes import Chunk, Records
 
 RESULTS = Path(__file__).parent / "results/nights"
@@ -402,7 +402,7 @@ def picture(target: Path) -> None:
 
 
 if __name__ == "__main__":
-    coefficients.open_records = lambda recipe, facts, part, *_: KeptRecords(
+    recipes.open_records = lambda recipe, facts, part, *_: KeptRecords(
         part, feature_map(recipe.features, facts.kind, facts.shape), facts.shape
     )
     if sys.argv[1:2] == ["--flat"]:

@@ -36,7 +36,7 @@ from airlock.records.encoding import Encoded, pack, unpack
 from bench import keel
 from stages.mechanisms import Tensors, mechanism
 from stages.release import passes
-from stages.release.mechanisms import coefficients, iterated
+from stages.release.mechanisms import recipes
 
 RESULTS = Path(__file__).parents[1] / "results/adaptive.jsonl"
 IMAGES = ("mnist", "fashion-mnist", "usps", "cifar10-jpeg")
@@ -195,7 +195,7 @@ class RowsOnce:
         self._kept = task.kept
 
     def __enter__(self) -> None:
-        self._before = coefficients.open_records
+        self._before = recipes.open_records
 
         def opened(recipe: Any, *given: Any, **more: Any) -> passes.Records:
             records = self._before(recipe, *given, **more)
@@ -216,8 +216,7 @@ class RowsOnce:
 
     @staticmethod
     def _put(opened: Any) -> None:
-        for module in (coefficients, iterated):
-            module.__dict__["open_records"] = opened
+        recipes.__dict__["open_records"] = opened
 
 
 def judge(task: Task, model: Model) -> float:

@@ -189,7 +189,7 @@ def train(
 def scales(width: int, classes: int, epsilon: float, mean: float, gram: float) -> dict[str, float]:
     """Noise in grid units, as a release would price it."""
     from airlock.params import Params
-    from stages.release.mechanisms.coefficients import Recipe, queries
+    from stages.release.mechanisms.recipes import Recipe, queries
     from stages.release.noisy_sums import price
 
     known = (width, classes, epsilon, mean, gram)

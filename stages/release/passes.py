@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from airlock.errors import ReleaseError
 from airlock.inside.sealed import SealedReader
 from airlock.models.features import columns as table_columns
 from airlock.models.features.features import FeatureMap
@@ -262,6 +263,16 @@ class Records:
             if change <= self._room:
                 self._room -= change
                 self._cache[index] = kept
+
+
+def check_passes(records: Records, priced: int) -> None:
+    """Records are read as often as was priced.
+
+    Raises:
+        ReleaseError: they were not.
+    """
+    if records.passes != priced:
+        raise ReleaseError(f"the records were read {records.passes} times, but {priced} passes were priced")
 
 
 def bounded_map(

@@ -19,7 +19,7 @@ from airlock.privacy import sensitivity
 from airlock.records import handles
 from stages.mechanisms import MECHANISMS, mechanism
 from stages.release import evaluate_private, relevance
-from stages.release.mechanisms import coefficients
+from stages.release.mechanisms import recipes
 from stages.release.units import records_per_unit
 from tests.support.clinic import SCHEMA, Clinic
 from tests.support.sealed_records import facts, table
@@ -68,8 +68,8 @@ def moved(clinic: Clinic, rows: list[Record], place: int, other: Record) -> tupl
 def priced(clinic: Clinic, near: str) -> dict[str, float]:
     """The sensitivities that a release of these records is priced with."""
     params = clinic.params(release={"neighbours": near, "passes": 2})
-    recipe = coefficients.resolve(params, handles.public_facts(clinic.root, params))
-    return {query.purpose: query.sensitivity for query in coefficients.queries(recipe, params)}
+    recipe = recipes.resolve(params, handles.public_facts(clinic.root, params))
+    return {query.purpose: query.sensitivity for query in recipes.queries(recipe, params)}
 
 
 def test_a_null_record_keeps_its_user_so_zero_out_changes_one_record(clinic: Clinic) -> None:

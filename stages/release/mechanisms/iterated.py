@@ -28,16 +28,10 @@ from airlock.params import Params, Section, check
 from airlock.privacy import sensitivity
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes
-from stages.release.mechanisms import coefficients, numbers, public_rounds
-from stages.release.mechanisms.coefficients import (
-    FIRST,
-    Recipe,
-    finish,
-    open_records,
-    prepare,
-    release_moments,
-)
+from stages.release.mechanisms import coefficients, geometry, numbers, public_rounds, recipes
+from stages.release.mechanisms.coefficients import finish, release_moments
 from stages.release.mechanisms.heads import Head
+from stages.release.mechanisms.recipes import FIRST, Recipe
 from stages.release.mechanisms.residuals import Residuals
 from stages.release.noisy_sums import Divided, NoisySums, Query, divide, guarantee
 from stages.release.passes import Records
@@ -116,7 +110,7 @@ def resolve(params: Params, facts: Facts) -> tuple[Recipe, AnyOptions, int]:
     first = params.model_copy(
         update={"release": params.release.model_copy(update={"passes": "auto", "options": _first(options)})}
     )
-    recipe = coefficients.resolve(first, facts)
+    recipe = recipes.resolve(first, facts)
     wished = settled.rounds if isinstance(settled, Settled) else ROUNDS
     passes = recipe.passes + wished if params.release.passes == "auto" else params.release.passes
     rounds = passes - recipe.passes
@@ -127,11 +121,11 @@ def resolve(params: Params, facts: Facts) -> tuple[Recipe, AnyOptions, int]:
         )
     wanted = {
         "mean": options.mean_share,
-        "quantiles": coefficients.QUANTILES_SHARE if recipe.columns else 0.0,
+        "quantiles": recipes.QUANTILES_SHARE if recipe.columns else 0.0,
         "whitening": options.whitening_share if "whitening" in recipe.shares else 0.0,
         "gram": options.gram_share,
         "cross": options.cross_share,
-        "level": coefficients.LEVEL_SHARE if facts.number else 0.0,
+        "level": recipes.LEVEL_SHARE if facts.number else 0.0,
         "sureness": options.sureness_share if isinstance(options, Options) else 0.0,
     }
     rest = 1.0 - sum(wanted.values())
@@ -140,7 +134,7 @@ def resolve(params: Params, facts: Facts) -> tuple[Recipe, AnyOptions, int]:
             "params.yaml: release.options: the shares must sum to less than 1, for the rounds need one too"
         )
     wanted |= {f"residuals-{index + 1}": rest / rounds for index in range(rounds)}
-    left = coefficients.left_by_relevance(params)
+    left = recipes.left_by_relevance(params)
     shares = {purpose: share * left for purpose, share in wanted.items() if share > 0}
     shrunk = isinstance(options, Options) and options.shrunk_centre
     return replace(recipe, shares=shares, ridge=options.whitening_ridge, shrunk=shrunk), settled, rounds
@@ -172,7 +166,7 @@ def queries(recipe: Recipe, params: Params, rounds: int, options: AnyOptions | N
         if share := recipe.shares.get("sureness"):
             reach, last = sensitivity.mean(sureness.norm(), neighbours=near), recipe.passes + rounds
             asked.append(Query("sureness", last, reach, "gaussian", len(sureness.FACTORS), share))
-    return [*coefficients.queries(recipe, params), *(query.of_unit(recipe.per_unit) for query in asked)]
+    return [*recipes.queries(recipe, params), *(query.of_unit(recipe.per_unit) for query in asked)]
 
 
 def _divided(params: Params, facts: Facts) -> tuple[Recipe, AnyOptions, int, Divided]:
@@ -205,14 +199,14 @@ def plan(params: Params, facts: Facts) -> Plan:
 def relevance(params: Params, facts: Facts) -> Plan | None:
     """The price of the geometry, as `coefficients` has it; no round changes it."""
     recipe, _, _, divided = _divided(params, facts)
-    return coefficients.geometry(recipe, params, divided)
+    return geometry.plan(recipe, params, divided)
 
 
 @makes
 def make_relevance(given: Given) -> Released:
     """Read the records and release their geometry."""
     recipe, _, _, divided = _divided(given.params, given.facts)
-    return coefficients.release_geometry(recipe, divided, given)
+    return geometry.release(recipe, divided, given)
 
 
 @makes
@@ -221,10 +215,10 @@ def make(given: Given) -> Released:
     params, facts = given.params, given.facts
     recipe, options, rounds, divided = _divided(params, facts)
     noisy_sums = NoisySums(divided.later, key=given.key, release_id=given.release_id)
-    records = open_records(recipe, facts, given.reader, given.connection, given.release_id)
+    records = recipes.open_records(recipe, facts, given.reader, given.connection, given.release_id)
     if isinstance(options, public_rounds.Settled):
         return public_rounds.run(recipe, divided, records, noisy_sums, options, rounds, given)
-    level = prepare(recipe, divided, records, noisy_sums, given)
+    level = geometry.prepare(recipe, divided, records, noisy_sums, given)
     release_moments(recipe, records, noisy_sums, level)
     told = {"sums": noisy_sums.details(), **coefficients.said_of_number(recipe, level)}
     moments = moments_of(noisy_sums.released, told, facts.n)

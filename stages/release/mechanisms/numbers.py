@@ -25,8 +25,8 @@ from airlock.params import Section
 from airlock.privacy import sensitivity
 from airlock.privacy.guarantees import Neighbours
 from stages.mechanisms import Given
-from stages.release.mechanisms.coefficients import Recipe
 from stages.release.mechanisms.heads import Head
+from stages.release.mechanisms.recipes import Recipe
 from stages.release.noisy_sums import NoisySums, Query
 from stages.release.passes import Chunk, Records, Sendable, Sums, cross_of
 

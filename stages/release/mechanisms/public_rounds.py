@@ -25,12 +25,12 @@ from airlock.models.features.softmax import BOUND
 from airlock.params import Params, Section, check
 from airlock.privacy.plan import Facts
 from stages.mechanisms import Given, Released
-from stages.release.mechanisms import coefficients
-from stages.release.mechanisms.coefficients import Recipe
+from stages.release.mechanisms import recipes
 from stages.release.mechanisms.heads import Head
+from stages.release.mechanisms.recipes import Recipe
 from stages.release.mechanisms.residuals import Residuals
 from stages.release.noisy_sums import Divided, NoisySums, check_size
-from stages.release.passes import Records, Wanted
+from stages.release.passes import Records, Wanted, check_passes
 from stages.release.units import moved_records, records_per_unit
 
 FACTOR, DAMPING, STEP, ENOUGH = 0.09, 1.3, 0.36, 13_400.0
@@ -97,7 +97,7 @@ def resolve(params: Params, facts: Facts) -> tuple[Recipe, Settled, int]:
     """One pass for the mean, the options, and the number of rounds."""
     options = check(Options, params.release.options, "params.yaml: release.options")
     params = settle(params, facts)
-    coefficients.check_engine(params)
+    recipes.check_engine(params)
     check_size(facts.total, LIMIT * max(LIMIT, len(facts.labels)))
     if params.relevance.weighs or params.relevance.quantiles:
         raise ParamsError(
@@ -151,7 +151,7 @@ def run(
     weights = weights_of(made, options.damping)
     records.steps.append(centre(told["mean"], given.facts.n, bias=recipe.bias, weights=weights))
     head, sizes = _walk(recipe, records, noisy_sums, options, rounds, given)
-    coefficients.check_passes(records, recipe.passes + rounds - divided.passes)
+    check_passes(records, recipe.passes + rounds - divided.passes)
     said = {"features": recipe.features, "bias": recipe.bias, "limit": LIMIT, "sums": noisy_sums.details()}
     return {**tensors_of(records.steps), "head": head.integers}, {
         **said,

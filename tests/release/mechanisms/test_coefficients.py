@@ -25,7 +25,7 @@ from airlock.privacy.noise import add_noise
 from airlock.privacy.sums import label_rows
 from stages.mechanisms import Whole
 from stages.release import perturb, relevance
-from stages.release.mechanisms import coefficients, iterated
+from stages.release.mechanisms import coefficients, iterated, recipes
 from stages.release.mechanisms.heads import Head
 from stages.release.noisy_sums import price
 from stages.release.passes import Chunk, Records, Wanted, cross_of, gram_of, sum_of
@@ -77,8 +77,7 @@ def test_a_user_with_many_records_costs_more_noise() -> None:
         coefficients.plan(params, facts(x, 3))
     known = facts(x, 3, users=10, per_user=4)
     one, four = (
-        price(coefficients.queries(coefficients.resolve(p, known), p), p.release)
-        for p in (parameters(), params)
+        price(recipes.queries(recipes.resolve(p, known), p), p.release) for p in (parameters(), params)
     )
     assert [b.scale / a.scale for a, b in zip(one, four, strict=True)] == pytest.approx([4.0] * 3)
     assert coefficients.plan(params, known).proven.unit == "user"

@@ -24,7 +24,7 @@ from airlock.privacy.plan import Facts
 from airlock.privacy.sums import label_rows
 from stages.mechanisms import Released
 from stages.release import perturb, relevance
-from stages.release.mechanisms import coefficients
+from stages.release.mechanisms import coefficients, recipes
 from tests.support.sealed_records import facts, seal, table
 
 NOISE, SECRET = b"n" * 32, b"s" * 32
@@ -180,7 +180,7 @@ def test_all_nights_have_one_price_and_one_geometry_and_ids_of_their_own() -> No
 def test_noise_covers_all_nights_and_participations_and_users(neighbours: str) -> None:
     def scales(horizon: int | None, known: Facts, **release: Any) -> list[float]:
         params = parameters(horizon, neighbours=neighbours, **release)
-        asked = coefficients.queries(coefficients.resolve(params, known), params)
+        asked = recipes.queries(recipes.resolve(params, known), params)
         return [query.sensitivity for query in asked if query.purpose in ("gram", "cross")]
 
     once, plain = scales(None, night_facts(1)), scales(6, night_facts(1))

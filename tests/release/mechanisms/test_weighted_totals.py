@@ -25,7 +25,7 @@ from airlock.privacy.sums import label_rows
 from airlock.privacy.weighing import weighing
 from stages.mechanisms import Released
 from stages.release import perturb, relevance, weighted_totals
-from stages.release.mechanisms import coefficients
+from stages.release.mechanisms import coefficients, nightly, recipes
 from stages.release.nightly_prices import Place
 from tests.release.mechanisms.test_running_totals import CLASSES, COLUMNS, NOISE, SECRET, night_facts, records
 from tests.support.sealed_records import seal
@@ -344,8 +344,8 @@ def test_no_record_pays_more_than_the_budget_on_whatever_night_it_comes(
     record has much left.
     """
     params = parameters(40, features, neighbours=neighbours, delta=1e-5, passes=passes, options=options)
-    recipe = coefficients.resolve(params, night_facts(1))
-    asked = coefficients.nightly(recipe, params)
+    recipe = recipes.resolve(params, night_facts(1))
+    asked = nightly.prices(recipe, params)
     mu = gaussian.mu_at(1.0, 1e-5)
     for night in (1, 2):
         shifts = [1 / one.multiplier for one in asked.priced(night)]

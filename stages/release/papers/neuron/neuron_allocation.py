@@ -43,8 +43,8 @@ from airlock.params import Params, Section, TrainParams, check
 from airlock.privacy import sensitivity
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes
-from stages.release.mechanisms import coefficients
-from stages.release.mechanisms.coefficients import Recipe
+from stages.release.mechanisms import coefficients, geometry, recipes
+from stages.release.mechanisms.recipes import Recipe
 from stages.release.noisy_sums import Divided, NoisySums, Query, divide, guarantee
 from stages.release.passes import Chunk, Records, Sums, Wanted
 from stages.release.units import check_local
@@ -100,8 +100,8 @@ def resolve(params: Params, facts: Facts) -> Shape:
     check_local(params, NAME)
     if params.release.passes != "auto":
         raise ParamsError(f"params.yaml: release.passes of '{NAME}' is auto")
-    recipe = coefficients.resolve(params, facts, coefficients.Options())
-    left = coefficients.left_by_relevance(params)
+    recipe = recipes.resolve(params, facts, recipes.Options())
+    left = recipes.left_by_relevance(params)
     rest = 1.0 - options.first_share - options.ratio_share - options.gram_share
     if rest <= 0:
         raise ParamsError(
@@ -125,7 +125,7 @@ def queries(shape: Shape, params: Params) -> list[Query]:
     near, recipe, size = params.release.neighbours, shape.first, shape.hidden + 1
     earlier = [
         replace(query, purpose=FIRST_PREFIX + query.purpose) if query.purpose in ("gram", "cross") else query
-        for query in coefficients.queries(recipe, params)
+        for query in recipes.queries(recipe, params)
     ]
     # Ratios are non-negative integers whose sum, and so whose norm, is at most LIMIT: two records are at most
     # sqrt 2 LIMIT apart.
@@ -167,7 +167,7 @@ def relevance(params: Params, facts: Facts) -> Plan | None:
     """The price of the first release and of the contribution ratios."""
     shape = resolve(params, facts)
     own = {"hidden": shape.hidden, "epochs": shape.options.epochs, "whitening_ridge": shape.first.ridge}
-    found = coefficients.geometry(shape.first, params, divided_of(shape, params), **own)
+    found = geometry.plan(shape.first, params, divided_of(shape, params), **own)
     return replace(found, mechanism=RATIOS, interactive=True) if found else None
 
 
@@ -186,10 +186,10 @@ def make(given: Given) -> Released:
     shape = resolve(params, facts)
     divided = divided_of(shape, params)
     noisy_sums = NoisySums(divided.later, key=given.key, release_id=given.release_id)
-    records = coefficients.open_records(shape.first, facts, given.reader)
+    records = recipes.open_records(shape.first, facts, given.reader)
     if divided.first:
         told, _ = given.earlier()
-        coefficients.prepare(shape.first, divided, records, noisy_sums, given)
+        geometry.prepare(shape.first, divided, records, noisy_sums, given)
         lower, ratios = lower_from(told), told["ratios"]
         records.steps.append(lower.step)
     else:
@@ -211,9 +211,9 @@ def make_relevance(given: Given) -> Released:
     shape = resolve(given.params, given.facts)
     divided = divided_of(shape, given.params)
     noisy_sums = NoisySums(divided.first, key=given.key, release_id=given.release_id)
-    records = coefficients.open_records(shape.first, given.facts, given.reader)
+    records = recipes.open_records(shape.first, given.facts, given.reader)
     lower, _ = ask_ratios(shape, given.facts.n, records, noisy_sums)
-    tensors, details = coefficients.finish_relevance(shape.first, records, noisy_sums, divided)
+    tensors, details = geometry.finish(shape.first, records, noisy_sums, divided)
     return {**tensors, **lower_tensors(lower)}, details
 
 
@@ -227,7 +227,7 @@ def ask_ratios(
     """The passes before the last: a first release, the hidden layer that follows from it, and the
     contribution ratios.
     """
-    coefficients.ask_geometry(shape.first, n, records, noisy_sums, weights)
+    geometry.ask(shape.first, n, records, noisy_sums, weights)
     exact = records.ask(
         Wanted({FIRST_PREFIX + "gram": "gram", FIRST_PREFIX + "cross": "cross"}, shape.first.classes)
     )

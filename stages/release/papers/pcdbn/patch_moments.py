@@ -31,7 +31,7 @@ from airlock.params import Params, check
 from airlock.privacy import sensitivity
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes
-from stages.release.mechanisms import coefficients
+from stages.release.mechanisms import coefficients, geometry, recipes
 from stages.release.noisy_sums import Divided, NoisySums, Query, divide, guarantee
 from stages.release.passes import Records, Wanted
 from stages.release.units import check_local
@@ -43,7 +43,7 @@ GEOMETRY = "patch-geometry"
 FILTERS = {"divergence": filters.diverge, "eigenvectors": filters.eigenvectors}
 
 
-class Options(coefficients.Options):
+class Options(recipes.Options):
     """release.options of `patch-moments`; the shares of the head are those of `coefficients`, of what the
     layers leave.
 
@@ -64,7 +64,7 @@ class Recipe:
 
     options: Options
     sizes: tuple[int, ...]
-    head: coefficients.Recipe
+    head: recipes.Recipe
 
     @property
     def depth(self) -> int:
@@ -87,7 +87,7 @@ def resolve(params: Params, facts: Facts) -> Recipe:
     # The head is that of `coefficients` on images: the same three passes and shares, of what the layers
     # leave.
     fixed = params.release.model_copy(update={"features": "hog-1", "passes": HEAD_PASSES})
-    head = coefficients.resolve(params.model_copy(update={"release": fixed}), facts, options)
+    head = recipes.resolve(params.model_copy(update={"release": fixed}), facts, options)
     # Less what rounding could add to the sum of the shares.
     left = 1.0 - len(sizes) * options.layer_share - 2.0**-50
     shares = {purpose: share * left for purpose, share in head.shares.items()}
@@ -127,7 +127,7 @@ def queries(recipe: Recipe, params: Params) -> list[Query]:
         asked.append(query.of_unit(recipe.head.per_unit).with_share(recipe.options.layer_share))
     return asked + [
         replace(one, release_pass=one.release_pass + recipe.depth)
-        for one in coefficients.queries(recipe.head, params)
+        for one in recipes.queries(recipe.head, params)
     ]
 
 
@@ -153,7 +153,7 @@ def _learned(recipe: Recipe) -> dict[str, Any]:
 def relevance(params: Params, facts: Facts) -> Plan | None:
     """The price of the layers' moments and of the geometry behind them."""
     recipe = resolve(params, facts)
-    found = coefficients.geometry(recipe.head, params, divided_of(recipe, params), **_learned(recipe))
+    found = geometry.plan(recipe.head, params, divided_of(recipe, params), **_learned(recipe))
     return replace(found, mechanism=GEOMETRY) if found else None
 
 
@@ -178,7 +178,7 @@ def make(given: Given) -> Released:
     )
     told = given.earlier()[0] if divided.first else noisy_sums.released
     records = Records(reader, patches.learned_map(facts.shape, layers), facts.shape)
-    coefficients.prepare(recipe.head, divided, records, noisy_sums, given)
+    geometry.prepare(recipe.head, divided, records, noisy_sums, given)
     coefficients.release_moments(recipe.head, records, noisy_sums)
     # Passes over the layers' own maps are counted by `learn`.
     head = HEAD_PASSES - (divided.passes - recipe.depth if divided.first else 0)
@@ -196,9 +196,9 @@ def make_relevance(given: Given) -> Released:
     noisy_sums = NoisySums(divided.first, key=given.key, release_id=given.release_id)
     layers = learn(recipe, facts, reader, noisy_sums)
     records = Records(reader, patches.learned_map(facts.shape, layers), facts.shape)
-    coefficients.ask_geometry(recipe.head, facts.n, records, noisy_sums)
+    geometry.ask(recipe.head, facts.n, records, noisy_sums)
     head = replace(divided, passes=divided.passes - recipe.depth)
-    tensors, details = coefficients.finish_relevance(recipe.head, records, noisy_sums, head)
+    tensors, details = geometry.finish(recipe.head, records, noisy_sums, head)
     return {**tensors, **patches.tensors_of(layers)}, details
 
 
