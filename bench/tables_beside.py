@@ -1,11 +1,12 @@
 """Tables beside what a tabular user would otherwise choose: DP-EBM, diffprivlib, Opacus, and scikit-learn without
 privacy.
 
-    python -m bench.tables_beside [--tools TOOL ...] [--tables TABLE ...] [--epsilons 3 ...] [--splits N]
+    python -m bench.tables_beside [--tools TOOL ...] [--tables TABLE ...] [--epsilons 3 ...] [--splits N] [--draws N]
 
 The same splits (80/20), bounds, epsilon and delta for all; DP-EBM's learning rate is chosen for it on a
 validation fifth. Cells go to bench/results/tables/beside.jsonl as they come and are not made twice. Every
-epsilon of one split comes before the next split. diffprivlib and interpret-core have environments of
+epsilon of one split comes before the next split. `--draws` repeats each private cell with further noise on
+the same split: where tests are few, one draw says little. diffprivlib and interpret-core have environments of
 their own, made in .peers when they are first needed: they want different versions of scikit-learn.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import subprocess
 import sys
@@ -34,6 +36,7 @@ PINNED = {
     "diffprivlib": ("diffprivlib==0.6.6", "scikit-learn==1.5.2"),
     "dp-ebm": ("interpret-core==0.7.8", "pandas==2.3.3", "scikit-learn==1.9.1"),
 }
+CELL = ("table", "split", "epsilon", "tool", "draw")
 EPSILONS, SPLITS, DELTA = (1.0, 0.5, 3.0), 3, 1e-5
 PRIVATE = ("airlock", "airlock coefficients", "diffprivlib", "opacus linear", "dp-ebm")
 OPEN = ("logistic regression", "gradient boosting")
@@ -47,19 +50,26 @@ def main() -> None:
     parser.add_argument("--tools", nargs="*", default=[*OPEN, *PRIVATE])
     parser.add_argument("--epsilons", nargs="*", type=float, default=EPSILONS)
     parser.add_argument("--splits", type=int, default=SPLITS)
+    parser.add_argument("--draws", type=int, default=1, help="of noise, for each split")
     asked = parser.parse_args()
     known = [*keel.names("held_out"), *keel.names("report_only")]
     tables = asked.tables or [name for name in known if keel.has(name)]
-    done = {tuple(row[name] for name in ("table", "split", "epsilon", "tool")) for row in rows()}
+    done = {tuple(row.get(name, 0) for name in CELL) for row in rows()}
     for split in range(asked.splits):
         for epsilon in asked.epsilons:
             for tool in asked.tools:
-                for table in tables:
-                    cell = (table, split, None if tool in OPEN else epsilon, tool)
+                for table, draw in itertools.product(tables, range(asked.draws)):
+                    cell = (
+                        table,
+                        split,
+                        None if tool in OPEN else epsilon,
+                        tool,
+                        0 if tool in OPEN else draw,
+                    )
                     if cell not in done:
                         done.add(cell)
-                        keep({**dict(zip(("table", "split", "epsilon", "tool"), cell, strict=True)),
-                              **measure(table, split, epsilon, tool)})  # fmt: skip
+                        said = measure(table, split, epsilon, tool, cell[-1])
+                        keep({**dict(zip(CELL, cell, strict=True)), **said})
 
 
 def rows() -> list[dict[str, Any]]:
@@ -73,8 +83,8 @@ def keep(row: dict[str, Any]) -> None:
         file.write(json.dumps(row) + "\n")
 
 
-def measure(name: str, split: int, epsilon: float, tool: str) -> dict[str, Any]:
-    """Accuracy, area under the curve and seconds of one tool on one split."""
+def measure(name: str, split: int, epsilon: float, tool: str, draw: int = 0) -> dict[str, Any]:
+    """Accuracy, area under the curve and seconds of one tool on one split, with one draw of its noise."""
     table = keel.load(name)
     order = np.random.default_rng(
         [int(hashlib.sha256(name.encode()).hexdigest()[:8], 16), split]
@@ -87,7 +97,8 @@ def measure(name: str, split: int, epsilon: float, tool: str) -> dict[str, Any]:
     elif tool == "opacus linear":
         scores = opacus(table, kept, held, epsilon)
     elif tool.startswith("airlock"):
-        scores, said = airlock(table, kept, held, epsilon, "coefficients" if " " in tool else "auto", split)
+        mechanism = "coefficients" if " " in tool else "auto"
+        scores, said = airlock(table, kept, held, epsilon, mechanism, split, draw=draw)
     else:
         scores, said = peer(table, kept, held, epsilon, tool)
     seconds = said.pop("seconds", time.perf_counter() - start)
@@ -115,6 +126,7 @@ def airlock(
     mechanism: str,
     split: int,
     *,
+    draw: int = 0,
     quantiles: bool = False,
 ) -> tuple[Scores, dict[str, Any]]:
     """A real release of sealed records, and the model trained from it."""
@@ -138,7 +150,7 @@ def airlock(
         plan = found(name).plan(params, facts)
         with SealedReader(file, key) as reader:
             tensors, details = found(name).make(
-                params, facts, reader, key=key, release_id=f"{split} {epsilon}"
+                params, facts, reader, key=key, release_id=f"{split} {epsilon}" + f" {draw}" * bool(draw)
             )
         data = {"kind": "tabular", "n": facts.n, "shape": list(facts.shape), "labels": list(facts.labels)}
         told = {"data": {**data, "schema": facts.schema}, **details}
