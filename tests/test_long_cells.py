@@ -60,6 +60,22 @@ def test_a_state_belongs_to_the_bytes_of_its_release(few: Path) -> None:
     assert all(file.stat().st_size < 2_000_000 for file in files)
 
 
+def test_a_cell_of_colour_images_goes_on_from_point_to_point(
+    few: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = pictures(40, 10, side=16)
+    monkeypatch.setattr(adlm, "read", lambda *_: (x.repeat(3, axis=3), y))
+    monkeypatch.setattr(adlm_program, "POINTS", (1,))
+    monkeypatch.setattr(adlm_program, "TESTED", 20)
+    adlm_program.run("ilm", 2.5, 2, 20, few / "state", "cifar10-jpeg")
+    (row,) = json.loads((few / "rows.json").read_text())["runs"]
+    assert (row["dataset"], row["epochs"], row["learning_rate"]) == ("cifar10-jpeg", 2, 1.0)
+    assert {name: list(points) for name, points in row["curves"].items()} == {
+        "stored": ["1", "2"],
+        "batch": ["1", "2"],
+    }
+
+
 def contents(folder: Path) -> dict[str, dict[str, bytes]]:
     """By file and tensor; what a file says of itself comes in any order."""
     return {

@@ -4,13 +4,15 @@ from it alone.
     AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.adlm_program --mechanism ilm --epsilon 0.5
     AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.adlm_program --epsilon 0.5 --read 120
     AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.adlm_program --mechanism ilm --epsilon 0.5 --reconstruct
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.adlm_program --dataset cifar10-jpeg --epsilon 2.5 --read 720
 
-MNIST, 60,000 records: 33 fixed batches of 1,800, each with one noise vector. The same command again goes on where
-it stopped, on another machine too: `--state` (bench/results/papers/state) holds network, optimiser and curve after
-each epoch, and the relevance that was released. Rows go to bench/results/adlm-program.json after each of POINTS, with
-accuracy by the running statistics of training (what a model predicts with) and by those of the whole test set (what
-the program does). `--reconstruct` takes the release apart instead: how many of its records come out of it as they
-went in.
+MNIST, 60,000 records: 33 fixed batches of 1,800, each with one noise vector. CIFAR-10 (JPEG copies), 50,000 records:
+one noise image for all, 7 steps of 7,200 records an epoch. The same command again goes on where it stopped, on
+another machine too: `--state` (bench/results/papers/state) holds network, optimiser and curve after each epoch, and
+the relevance that was released. Rows go to bench/results/adlm-program.json after each of POINTS, with accuracy by the
+running statistics of training (what a model predicts with) and by those of the whole test set (what the program does;
+for CIFAR-10 of 2,500 test images at a time). `--reconstruct` takes the release apart instead: how many of its records
+come out of it as they went in.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -37,17 +39,32 @@ ROWS, RECONSTRUCTED = RESULTS / "adlm-program.json", RESULTS / "adlm-reconstruct
 STATE = RESULTS / "papers" / "state"
 POINTS = (1, 5, 10, 25, 50, 100, 150, 200, 250, 300, 350, 400, 450, 500)
 """Epochs of 33 steps after which accuracy is told; the paper has 500."""
-BATCH, RATE, RELEVANCE_RECORDS = 1800, 3e-4, 2000
+RELEVANCE_RECORDS = 2000
 
 
-def ask(name: str, epsilon: float, epochs: int, read: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Setting:
+    """What the program has for a data set: records, its batch and its rate."""
+
+    records: int
+    batch: int
+    rate: float
+
+
+SETTINGS = {"mnist": Setting(60_000, 1800, 3e-4), "cifar10-jpeg": Setting(50_000, 7200, 1.0)}
+TESTED = 2500
+"""Images at a time that the program for CIFAR-10 predicts."""
+
+
+def ask(name: str, epsilon: float, epochs: int, read: int, dataset: str = "mnist") -> dict[str, Any]:
     """One cell's parameters."""
+    setting = SETTINGS[dataset]
     options: dict[str, Any] = {"preset": "authors-code"}
     if name == "adlm":
         options |= {"relevance_records": RELEVANCE_RECORDS, "pretraining_epochs": 1}
-    train = {"epochs": epochs, "learning_rate": RATE, "batch": read, "seed": 0}
-    asked = {"dataset": "mnist", "records": 60_000, "mechanism": name, "epsilon": epsilon, "options": options}
-    return asked | {"copies": 1, "train": train}
+    train = {"epochs": epochs, "learning_rate": setting.rate, "batch": read, "seed": 0}
+    asked = {"dataset": dataset, "records": setting.records, "mechanism": name, "epsilon": epsilon}
+    return asked | {"options": options, "copies": 1, "train": train}
 
 
 def make(asked: dict[str, Any], facts: Any, batches: Any, state: Path | None = None) -> tuple[Any, ...]:
@@ -59,7 +76,8 @@ def make(asked: dict[str, Any], facts: Any, batches: Any, state: Path | None = N
     identity = json.dumps([asked[name] for name in ("mechanism", "epsilon", "options")], sort_keys=True)
     named: dict[str, Any] = {"key": adlm.KEY, "release_id": identity}
     if recipe.adaptive:
-        known = state / f"relevance-{asked['epsilon']:g}.safetensors" if state else None
+        whose = "" if asked["dataset"] == "mnist" else f"{asked['dataset']}-"
+        known = state / f"relevance-{whose}{asked['epsilon']:g}.safetensors" if state else None
         named["relevance"] = _relevance(
             known, lambda: perturbation.average(recipe, params, facts, batches, **named)
         )
@@ -117,20 +135,20 @@ def attack(asked: dict[str, Any]) -> None:
     print(found, flush=True)
 
 
-def run(name: str, epsilon: float, epochs: int, read: int, state: Path) -> None:
+def run(name: str, epsilon: float, epochs: int, read: int, state: Path, dataset: str = "mnist") -> None:
     """Release once, train from point to point, judge at each."""
     state.mkdir(parents=True, exist_ok=True)
-    asked = ask(name, epsilon, epochs, read)
+    asked, setting = ask(name, epsilon, epochs, read, dataset), SETTINGS[dataset]
     facts, batches = adlm._records(asked)
     params, plan, tensors, details = make(asked, facts, batches, state)
     data = {"kind": "image", "shape": list(facts.shape), "labels": list(facts.labels), "n": facts.n}
     release = identified(adlm._manifest(name, plan, {**details, "data": data}), tensors)
     row = adlm.row_of(asked, params, plan)
     row["reading"] += ", predicting by a batch's statistics"
-    if read < BATCH:
-        row["reading"] += f", {read:,} of each {BATCH:,}"
-    row |= {"records": facts.n, "learning_rate": RATE}
-    test = adlm.read_mnist("t10k")
+    if read < setting.batch:
+        row["reading"] += f", {read:,} of each {setting.batch:,}"
+    row |= {"records": facts.n, "learning_rate": setting.rate}
+    test = adlm.read(dataset, "t10k", 10_000)
     known = next((one for one in _rows() if same(one, row)), {})
     curves = known.get("curves", {"stored": {}, "batch": {}})
     for point in [*(point for point in POINTS if point < epochs), epochs]:
@@ -148,12 +166,29 @@ def accuracy(network: Any, images: Any, labels: Any, *, stored: bool) -> float:
     """On the test set, by the one kind of statistics or the other."""
     import torch
 
+    size = 500
     with torch.no_grad():
-        if not stored:
+        network.eval()
+        if not stored and images.shape[3] == 1:
             _take_statistics(network, images)
-        parts = torch.split(torch.from_numpy(images.copy()), 500)
-        scores = torch.cat([network.eval()(few.float() / 255) for few in parts])
+        elif not stored:
+            network, size = _by_batches(network), TESTED
+        parts = torch.split(torch.from_numpy(images.copy()), size)
+        scores = torch.cat([network(few.float() / 255) for few in parts])
     return float((scores.argmax(1).numpy() == labels).mean())
+
+
+def _by_batches(network: Any) -> Any:
+    """A copy that normalises by the records at hand, in all of its layers, and else predicts."""
+    import copy
+
+    import torch
+
+    changed = copy.deepcopy(network)
+    for layer in changed.modules():
+        if isinstance(layer, torch.nn.BatchNorm1d):
+            layer.train()
+    return changed
 
 
 def _take_statistics(network: Any, images: Any) -> None:
@@ -186,17 +221,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--dataset", choices=tuple(SETTINGS), default="mnist")
     parser.add_argument("--mechanism", choices=("adlm", "ilm"), default="adlm")
     parser.add_argument("--epsilon", type=float, default=0.5)
     parser.add_argument("--epochs", type=int, default=500)
-    parser.add_argument("--read", type=int, default=BATCH, help="records of each batch; all in the program")
-    parser.add_argument("--reconstruct", action="store_true", help="take the release apart, train nothing")
+    parser.add_argument("--read", type=int, help="records of each batch; all in the program")
+    parser.add_argument(
+        "--reconstruct", action="store_true", help="take the release of MNIST apart, train nothing"
+    )
     parser.add_argument("--state", type=Path, default=STATE, help="folder of what it goes on from")
     asked = parser.parse_args()
+    read = asked.read or SETTINGS[asked.dataset].batch
     if asked.reconstruct:
-        attack(ask(asked.mechanism, asked.epsilon, asked.epochs, asked.read))
+        attack(ask(asked.mechanism, asked.epsilon, asked.epochs, read))
         return
-    run(asked.mechanism, asked.epsilon, asked.epochs, asked.read, asked.state)
+    run(asked.mechanism, asked.epsilon, asked.epochs, read, asked.state, asked.dataset)
 
 
 if __name__ == "__main__":

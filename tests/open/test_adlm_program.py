@@ -202,7 +202,7 @@ def test_the_device_is_the_one_that_was_asked_for(
     assert all(np.array_equal(wanted.model.state[key], found.model.state[key]) for key in wanted.model.state)
 
 
-def test_a_matrix_is_for_grey_images_and_shared_noise_and_other_ids_stay() -> None:
+def test_a_matrix_is_for_images_and_shared_noise_and_other_ids_stay() -> None:
     cases: list[tuple[Any, dict[str, Any]]] = [(facts((12,), 40), {}), (MNIST, {"noise": "record"})]
     for about, options in cases:
         with pytest.raises(ParamsError, match="use coefficients"):

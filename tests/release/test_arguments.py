@@ -14,7 +14,7 @@ from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import MECHANISMS, Whole, mechanism
 from stages.release import doors, evaluate_private, relevance
-from stages.release.papers.adlm import recipe as adlm
+from stages.release.papers.adlm import options as adlm
 from stages.release.papers.pcdbn import pcdbn
 from tests.support.sealed_records import facts
 

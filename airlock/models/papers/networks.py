@@ -238,6 +238,13 @@ def adlm_program(shape: Shape, classes: int) -> nn.Module:
     return AdlmProgram(shape, classes)
 
 
+def adlm_colour(shape: Shape, classes: int) -> nn.Module:
+    """The network of AdLM's authors' program for colour images."""
+    from airlock.models.papers.adlm_colour import AdlmColour
+
+    return AdlmColour(shape, classes)
+
+
 def strides(layers: Shape, shape: Shape, classes: int) -> nn.Module:
     """The network of pCDBN's authors' program, named as `belief` is."""
     from airlock.models.papers.strided import Strided
@@ -248,6 +255,7 @@ def strides(layers: Shape, shape: Shape, classes: int) -> nn.Module:
 NETWORKS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "adlm": Adlm,
     "adlm-program": adlm_program,
+    "adlm-colour": adlm_colour,
     "pretraining": pretraining,
     "opacus-cnn": opacus_cnn,
     "two-convolutions": two_convolutions,

@@ -24,7 +24,7 @@ from airlock.params import TrainParams
 from stages.mechanisms import Trained
 from stages.open.training_state import TrainingState
 
-PROGRAM = "adlm-program"
+PROGRAM, COLOUR_PROGRAM = "adlm-program", "adlm-colour"
 
 
 def train(
@@ -42,16 +42,17 @@ def train(
 
     keep_pages()
     details, device = release.details, choose_device(params.device, "train.device")
-    course = (Program if details.get("network") == PROGRAM else Paper)(params, details, tensors, device)
+    kind = {PROGRAM: Program, COLOUR_PROGRAM: ColourProgram}.get(details.get("network", ""), Paper)
+    course = kind(params, details, tensors, device)
     keeper = TrainingState(checkpoint, _identity(params, release))
-    curve = keeper.resume(course.network, course.optimiser, params.epochs)
+    curve = keeper.resume(course.kept(), course.optimiser, params.epochs)
     course.network.train()
     start = time.perf_counter()
     for epoch in range(len(curve), params.epochs):
         curve.append((epoch + 1, course.epoch(epoch)))
-        keeper.keep(course.network, course.optimiser, curve)
+        keeper.keep(course.kept(), course.optimiser, curve)
     state = {
-        PREFIX + name: value.detach().cpu().numpy() for name, value in course.network.state_dict().items()
+        PREFIX + name: value.detach().cpu().numpy() for name, value in course.result().state_dict().items()
     }
     metrics = {"loss": curve[-1][1], "epochs": params.epochs, "epsilon": _number(release.proven.epsilon)}
     if course.rows:
@@ -81,6 +82,14 @@ class Course:
         self.network: Any = network.to(device)
         self.optimiser = self.make_optimiser()
 
+    def kept(self) -> Any:
+        """The module that a checkpoint holds."""
+        return self.network
+
+    def result(self) -> Any:
+        """The network that predicts."""
+        return self.network
+
     def make_optimiser(self) -> Any:
         """Of all parameters."""
         raise NotImplementedError
@@ -105,6 +114,7 @@ class Course:
             self.optimiser.zero_grad()
             torch.autograd.backward(loss)
             self.optimiser.step()
+            self.stepped()
             total, count = total + self.counted(float(loss.detach()), len(rows)), count + len(rows)
         self.rows += count
         return total / max(count, 1)
@@ -112,6 +122,9 @@ class Course:
     def counted(self, loss: float, rows: int) -> float:
         """A step's loss, added up over its records."""
         raise NotImplementedError
+
+    def stepped(self) -> None:
+        """After each step."""
 
     def order(self, count: int, epoch: int) -> Any:
         """Of this epoch."""
@@ -177,6 +190,67 @@ class Program(Course):
         return loss
 
 
+class ColourProgram(Program):
+    """The authors' program for colour images: all records share one noise image, so that a step is any records, as
+    many as a batch has (or `train.batch` of them), a fresh square of each. Plain steps down the slope; what
+    predicts is a moving average of the weights, which begins short.
+    """
+
+    name = COLOUR_PROGRAM
+
+    def make_optimiser(self) -> Any:
+        import copy
+
+        import torch
+
+        super().make_optimiser()
+        self.average, self.done = copy.deepcopy(self.network).requires_grad_(False), 0
+        return torch.optim.SGD(self.network.parameters(), lr=self.params.learning_rate)
+
+    def kept(self) -> Any:
+        import torch
+
+        return torch.nn.ModuleDict({"now": self.network, "average": self.average})
+
+    def result(self) -> Any:
+        return self.average
+
+    def steps(self, epoch: int) -> Iterator[Any]:
+        import torch
+
+        size, count = self.details["batch"], len(self.tensors["inputs"])
+        steps, order = -(-count // size), self.order(count, epoch)
+        self.done, self.places = epoch * steps, np.random.default_rng((self.params.seed, epoch))
+        # The last step of an epoch is as long as the others: it goes on with the first records.
+        order = torch.cat([order, order])
+        for start in range(0, steps * size, size):
+            yield order[start : start + min(size, self.params.batch)]
+
+    def loss(self, inputs: Any, table: Any) -> Any:
+        import torch
+
+        from airlock.models.papers import adlm_colour, crops
+
+        room = np.array(inputs.shape[1:3]) - crops.side(inputs.shape[1:]) + 1
+        tops, lefts = self.places.integers(room[:, None], size=(2, len(inputs)))
+        squares = torch.from_numpy(crops.cut(inputs.cpu().numpy(), tops, lefts)).to(self.device)
+        return adlm_colour.loss(self.network, squares, table, self.label_noise)
+
+    def counted(self, loss: float, rows: int) -> float:
+        return loss * rows
+
+    def stepped(self) -> None:
+        import torch
+
+        self.done += 1
+        weight = 1 - min(0.9999, (1 + self.done) / (10 + self.done))
+        with torch.no_grad():
+            for kept, now in zip(self.average.parameters(), self.network.parameters(), strict=True):
+                kept.lerp_(now, weight)
+            for kept, now in zip(self.average.buffers(), self.network.buffers(), strict=True):
+                kept.copy_(now)
+
+
 def _identity(params: TrainParams, release: Manifest) -> str:
     """A checkpoint belongs to one training of one release; the number of epochs may grow."""
     named = params.model_dump(exclude={"epochs", "device"})
@@ -186,8 +260,10 @@ def _identity(params: TrainParams, release: Manifest) -> str:
 def batch_of(
     tensors: Mapping[str, NDArray[Any]], details: Mapping[str, Any], rows: NDArray[Any]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Perturbed inputs in units of x, cut off at +-clip as in the authors' code, and their coefficients."""
-    inputs = bounded(tensors["inputs"][rows] / details["grid"], details["clip"]).reshape(
+    """Perturbed inputs in units of x, cut off at +-clip as in the authors' code for grey images, and their
+    coefficients.
+    """
+    inputs = bounded(tensors["inputs"][rows] / details["grid"], details.get("clip", np.inf)).reshape(
         -1, *details["data"]["shape"]
     )
     return inputs, (tensors["coefficients"][rows] / details["fine"]).astype(np.float32)

@@ -8,8 +8,9 @@ options, and the presets are
     paper-literal   Delta_h0 = 2 d |h0| as in Lemma 3, noise for every record, relevance through a network trained on
                     the raw records
     authors-code    Delta_h0 of one pooled map, one noise vector for a whole batch, relevance clamped and to the
-                    fourth power; for grey images the program's own network, and its label noise: one matrix
-                    beside labels as they are
+                    fourth power; for images the program's own network, and its label noise: one matrix beside
+                    labels as they are. For colour images it is another program: one noise image for all
+                    records, after they were distorted (stages/release/papers/adlm/colour.py)
     sound           the same algorithm with the sensitivities that Theorems A1 and A2 prove, relevance through a
                     public network
 

@@ -21,6 +21,7 @@ from airlock.params import Params
 from airlock.privacy.plan import Facts
 from airlock.records.encoding import unpack
 from stages.release.keyed_noise import KeyedNoise
+from stages.release.papers.adlm import colour
 from stages.release.papers.adlm.recipe import Recipe, geometry
 from stages.release.perturb import OTHER_PARAMETERS
 
@@ -30,8 +31,8 @@ Floats = NDArray[np.float64]
 FINE_GRID = 2**16
 GRIDS = {"image": 255, "tabular": FINE_GRID}
 SMALLEST_SHARE = 1e-4
-PROGRAM = "adlm-program"
-"""The network of the authors' program (airlock/models/papers/adlm_program.py)."""
+PROGRAM, COLOUR_PROGRAM = "adlm-program", "adlm-colour"
+"""The networks of the authors' programs (airlock/models/papers/adlm_program.py, adlm_colour.py)."""
 
 
 def perturb(
@@ -61,24 +62,39 @@ def perturb(
         )
         if tensors["relevance"].shape != (recipe.features,):
             raise ReleaseError(OTHER_PARAMETERS)
-        shares = allocate(tensors["relevance"].astype(np.float64))
+        shares = _shares(recipe, tensors["relevance"])
     scales = recipe.input_scale / shares
     tensors["scales"] = scales
     tensors |= _fixed(recipe, facts, keyed)
-    parts = [
-        _perturb_chunk(recipe, facts, keyed, chunk, scales * grid / recipe.span)
-        for chunk in _chunks(reader, facts)
-    ]
+    chunks = _chunks(reader, facts)
+    if recipe.colour_program:
+        chunks = colour.distorted(chunks, facts.shape, keyed.named_stream(2, "distortions"))
+    parts = [_perturb_chunk(recipe, facts, keyed, chunk, scales * grid / recipe.span) for chunk in chunks]
     tensors["inputs"] = np.concatenate([inputs for inputs, _ in parts])
     tensors["coefficients"] = np.concatenate([coefficients for _, coefficients in parts])
     return tensors, {
         "grid": grid,
         "fine": FINE_GRID,
-        "clip": recipe.options.clip,
+        # The program for colour images cuts nothing off.
+        **({} if recipe.colour_program else {"clip": recipe.options.clip}),
         "n": facts.n,
         "epsilons": epsilons(recipe),
-        **({"network": PROGRAM, "batch": recipe.batch} if recipe.program else {}),
+        **_program(recipe),
     }
+
+
+def _program(recipe: Recipe) -> dict[str, Any]:
+    """What a trainer has to know of the authors' program, where it is one."""
+    if not recipe.program:
+        return {}
+    return {"network": COLOUR_PROGRAM if recipe.colour else PROGRAM, "batch": recipe.batch}
+
+
+def _shares(recipe: Recipe, relevance: Integers) -> Floats:
+    """Beta of each input."""
+    if recipe.options.allocation == "raised":
+        return colour.shares(relevance, recipe.counted * FINE_GRID)
+    return allocate(relevance.astype(np.float64))
 
 
 def _fixed(recipe: Recipe, facts: Facts, keyed: KeyedNoise) -> dict[str, Integers]:
@@ -161,7 +177,7 @@ def _perturb_chunk(
     flat, label_scale = noisy.reshape(len(noisy), -1), recipe.label_scale * FINE_GRID
     if recipe.options.noise == "batch":
         rows = np.arange(first, first + len(inputs)) // recipe.batch
-        inputs = inputs + _shared(keyed, rows, scales, "inputs")
+        inputs = inputs + _shared_inputs(recipe, facts, keyed, rows, scales)
         if recipe.program:
             return narrow(inputs), narrow(table)
         flat = flat + _shared(keyed, rows, np.full(flat.shape[1], label_scale), "coefficients")
@@ -173,6 +189,19 @@ def _perturb_chunk(
     else:
         table[:, 1:2] = flat.reshape(noisy.shape)
     return narrow(inputs), narrow(table)
+
+
+def _shared_inputs(
+    recipe: Recipe, facts: Facts, keyed: KeyedNoise, batches: Integers, scales: Floats
+) -> Integers:
+    """One noise vector for each batch; in the program for colour images one for all, and where it is shared by
+    relevance, the same on each channel of a pixel.
+    """
+    if not recipe.colour_program:
+        return _shared(keyed, batches, scales, "inputs")
+    channels = facts.shape[2] if recipe.adaptive else 1
+    found = _shared(keyed, np.zeros_like(batches), scales[::channels], "inputs")
+    return np.repeat(found, channels, axis=1)
 
 
 def _shared(keyed: KeyedNoise, batches: Integers, scales: Floats, purpose: str) -> Integers:
@@ -214,11 +243,13 @@ def _relevance(recipe: Recipe, facts: Facts, reader: Any, keyed: KeyedNoise, net
         left -= len(rows)
         if left <= 0:
             break
+    together, unit = recipe.options.allocation == "raised", recipe.counted * FINE_GRID
     if recipe.options.allocation == "clamped":
         total = _clamped(total, recipe.counted)
-    return keyed.add_laplace(
-        total, recipe.relevance_scale * recipe.counted * FINE_GRID, release_pass=1, purpose="relevance"
-    )
+    elif together:
+        total = colour.raised(total, facts.shape, unit)
+    noisy = keyed.add_laplace(total, recipe.relevance_scale * unit, release_pass=1, purpose="relevance")
+    return colour.lifted(noisy, facts.shape, unit) if together else noisy
 
 
 def _clamped(total: Integers, counted: int) -> Integers:

@@ -10,77 +10,15 @@ from functools import lru_cache
 from math import inf, prod
 from typing import Any, Literal
 
-from pydantic import Field
-
 from airlock.errors import ParamsError
-from airlock.params import Params, Section, check
+from airlock.models.papers import crops
+from airlock.params import Params
 from airlock.privacy import accounting, events
 from airlock.privacy.plan import Facts
+from stages.release.papers.adlm.options import BATCHES, Options, in_colour, settle
 from stages.release.units import check_alone, check_record
 
 SHARED_NOISE, RAW_RELEVANCE = "docs/proofs/adlm.md#shared-noise", "docs/proofs/adlm.md#relevance"
-Sensitivity = Literal["literal", "fan-in", "one-map", "pooled-map", "tight"]
-
-
-class Options(Section):
-    """release.options of `adlm` and `ilm`. None means the preset's value.
-
-    Attributes:
-        sensitivity: the reading of Delta_h0 (docs/proofs/adlm.md#inputs); `tight` is what is needed, and sets
-            the other two as well.
-        noise: drawn for each record, or once for a batch (public data only: it protects no row).
-        network: that relevance goes through: `public` (random, data-free), `released` (trained by DP-SGD,
-            charged), `raw` (no proof); None is relevance.network, and if that is auto, the preset's.
-        allocation: beta from |R| (Eq. 16), or from the fourth power of the rescaled mean, clamped (the
-            authors' code; no proof).
-        coefficients: noise on all three orders (line 18), or only on the one that depends on the record.
-        label_noise: on the coefficients of records or batches, or (the program for MNIST, no proof) one matrix
-            for the whole training, beside labels as they are; it comes with the program's network.
-        scaling: x in [0, 1], or divided by sqrt d as Sec. II has it.
-        budget: shares of epsilon for relevance, inputs and labels.
-        batch: |L|. clip: of the perturbed inputs, by the trainer.
-    """
-
-    preset: Literal["paper-literal", "authors-code", "sound"] = "sound"
-    sensitivity: Sensitivity | None = None
-    noise: Literal["record", "batch"] | None = None
-    network: Literal["public", "released", "raw"] | None = None
-    allocation: Literal["absolute", "clamped"] | None = None
-    coefficients: Literal["all", "labels"] | None = None
-    label_noise: Literal["coefficients", "matrix"] | None = None
-    scaling: Literal["unit", "norm"] = "unit"
-    budget: tuple[float, float, float] = (0.25, 0.25, 0.5)
-    batch: int | None = Field(None, ge=1)
-    clip: float = Field(10.0, gt=0, le=1e6)
-    relevance_records: int | None = Field(None, ge=1)
-    stabiliser: float = Field(1.0, ge=1e-9, le=1e6)
-    pretraining_epochs: int = Field(12, ge=1, le=10_000)
-
-
-PRESETS: dict[str, dict[str, str]] = {
-    "paper-literal": {
-        "sensitivity": "literal",
-        "noise": "record",
-        "network": "raw",
-        "allocation": "absolute",
-        "coefficients": "all",
-    },
-    "authors-code": {
-        "sensitivity": "pooled-map",
-        "noise": "batch",
-        "network": "raw",
-        "allocation": "clamped",
-        "coefficients": "labels",
-    },
-    "sound": {
-        "sensitivity": "tight",
-        "noise": "record",
-        "network": "public",
-        "allocation": "absolute",
-        "coefficients": "labels",
-    },
-}
-BATCHES = {1: 1800, 3: 7200}
 # Share of epsilon for the network, where it is trained by DP-SGD; the rest is divided by `budget`.
 NETWORK_SHARE = 0.25
 # Beyond this nobody asks for the last bit of noise, and loss distributions are slow.
@@ -98,6 +36,7 @@ class Recipe:
             relevance_scale: on the mean.
         counted: m, the records that relevance is averaged over.
         adaptive: False for ILM, which needs no relevance.
+        colour: whether records are colour images.
     """
 
     options: Options
@@ -111,6 +50,7 @@ class Recipe:
     counted: int
     moved_labels: int
     adaptive: bool
+    colour: bool = False
 
     @property
     def input_epsilon(self) -> float:
@@ -137,6 +77,11 @@ class Recipe:
         return self.options.label_noise == "matrix"
 
     @property
+    def colour_program(self) -> bool:
+        """Whether it is the program for colour images, which has one noise image for all records."""
+        return self.program and self.colour
+
+    @property
     def arithmetic(self) -> Literal["exact", "idealised"]:
         """A network that is trained by DP-SGD and released is floating point; all else is integers."""
         return "idealised" if self.adaptive and self.options.network == "released" else "exact"
@@ -150,11 +95,11 @@ class Recipe:
     def flaw(self) -> str:
         """Why nothing finite is proven; empty where something is."""
         if self.options.noise == "batch":
+            shared = "vector is shared by a batch, so differences of its"
+            if self.colour_program:
+                shared = "image is shared by all records, so differences of distorted"
             labels = "; labels are released as they are" if self.program else ""
-            return (
-                "one noise vector is shared by a batch, so differences of its records are released exactly"
-                + labels
-            )
+            return f"one noise {shared} records are released exactly{labels}"
         return self.relevance_flaw
 
     @property
@@ -162,7 +107,7 @@ class Recipe:
         """Why nothing finite is proven of the relevance alone."""
         if self.adaptive and self.options.network == "raw":
             return "relevance goes through a network that was trained on the raw records without privacy"
-        if self.adaptive and self.options.allocation == "clamped":
+        if self.adaptive and self.options.allocation != "absolute":
             return "least and greatest relevance of the raw mean are used without noise"
         return ""
 
@@ -171,14 +116,7 @@ def resolve(params: Params, facts: Facts, *, adaptive: bool = True) -> Recipe:
     """Settle the preset, the sensitivities and the scales of the noise."""
     check_record(params, "adlm" if adaptive else "ilm")
     check_alone(params, facts, "adlm" if adaptive else "ilm")
-    given = check(Options, params.release.options, "params.yaml: release.options")
-    preset = PRESETS[given.preset] | (
-        {} if params.relevance.network == "auto" else {"network": params.relevance.network}
-    )
-    options = given.model_copy(
-        update={name: value for name, value in preset.items() if getattr(given, name) is None}
-    )
-    options = options.model_copy(update={"label_noise": _label_noise(options, facts)})
+    options = settle(params, facts)
     if min(options.budget) <= 0 or abs(sum(options.budget) - 1) > 1e-9:
         raise ParamsError("params.yaml: release.options.budget: three positive shares that sum to 1")
     size, moved = prod(facts.shape), 2 if params.release.neighbours == "replace-one" else 1
@@ -214,25 +152,8 @@ def resolve(params: Params, facts: Facts, *, adaptive: bool = True) -> Recipe:
         counted=counted,
         moved_labels=moved,
         adaptive=adaptive,
+        colour=in_colour(facts),
     )
-
-
-def _label_noise(options: Options, facts: Facts) -> str:
-    """Where label noise goes; the program is for grey images, with one noise vector a batch.
-
-    Raises:
-        ParamsError: a matrix is asked for where there is no such program.
-    """
-    grey = facts.kind == "image" and facts.shape[2] == 1
-    if options.label_noise == "matrix" and not (grey and options.noise == "batch"):
-        raise ParamsError(
-            "params.yaml: release.options.label_noise 'matrix' is of the authors' program for grey images "
-            "with noise 'batch': use coefficients"
-        )
-    if options.label_noise is not None:
-        return options.label_noise
-    program = options.preset == "authors-code" and options.noise == "batch" and grey
-    return "matrix" if program else "coefficients"
 
 
 def _divided(
@@ -277,7 +198,12 @@ def _sensitivities(
         "one-map": 2 * fan_in * positions,
         "pooled-map": 2 * fan_in * pooled,
     }[str(options.sensitivity)]
-    return float(inputs), classes * (hidden + hidden**2 / 4), 2 * size / max(facts.n, 1)
+    labels = classes * (hidden + hidden**2 / 4)
+    if options.label_noise == "matrix" and in_colour(facts) and options.sensitivity == "pooled-map":
+        # Pixels are in [-1, 1] there, so that noise on [0, 1] is half of it; a map is of the square that is seen.
+        seen = crops.side(facts.shape)
+        return float(fan_in * (-(-seen // 2)) ** 2), labels, 2 * seen**2 / max(facts.n, 1)
+    return float(inputs), labels, 2 * size / max(facts.n, 1)
 
 
 def geometry(shape: tuple[int, ...]) -> tuple[int, int, int, int, int]:
