@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from airlock.attack.samplers import NumpySampler
 from airlock.errors import ParamsError
 from airlock.inside import manifest
 from airlock.models.papers import crops
@@ -224,6 +225,16 @@ def test_all_records_share_one_noise_image_after_they_are_distorted(name: str, t
     assert "shared by all records" in release.proven.reason
     assert np.array_equal(tensors["coefficients"][:, 1] / 2**16, 0.5 - np.eye(3)[y])
     assert tensors["label_noise"].shape == (30, 3)
+
+
+def test_an_attack_tells_an_even_image_from_a_black_one_for_distortions_change_neither() -> None:
+    even = np.stack([np.full((SIDE, SIDE, 3), value) for value in (0, 178)]).reshape(2, -1)
+    stream = KeyedNoise(KEY, "a").named_stream(2, "distortions")
+    ((_, found, _),) = colour.distorted([(0, even, Y[:2])], (SIDE, SIDE, 3), stream)
+    assert np.array_equal(found, even)
+    (target,) = adlm.targets(params("adlm", epsilon=0.01, preset="authors-code"), CIFAR)
+    scores = [target.law.score(NumpySampler(1), 50, present) for present in (False, True)]
+    assert scores[0].max() < scores[1].min()
 
 
 def test_scales_are_the_programs() -> None:

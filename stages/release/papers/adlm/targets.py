@@ -90,10 +90,11 @@ def _record(recipe: Recipe, factor: float, scales: Scales, delta: float, *, shar
 
 def _shared_batch(recipe: Recipe, factor: float) -> Target:
     known, first, second = np.zeros((3, recipe.features))
+    # Of a grey image as many pixels as are looked at: mirrored or with another contrast it is what it was, so that
+    # the distortions of the program for colour images change neither candidate. That program cuts nothing off.
     second[: min(TARGET_PIXELS, recipe.features)] = TARGET_VALUE * recipe.span
-    law = laws.shared_noise(
-        known, first, second, scale=recipe.input_scale, clip=recipe.options.clip, factor=factor
-    )
+    clip = np.inf if recipe.colour_program else recipe.options.clip
+    law = laws.shared_noise(known, first, second, scale=recipe.input_scale, clip=clip, factor=factor)
     return Target(law, _claim(recipe, 1), np.inf)
 
 
