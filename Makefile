@@ -7,7 +7,7 @@ export ITERATIVE_DO_NOT_TRACK := 1
 export DO_NOT_TRACK := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
-.PHONY: help setup run test lint pytest schedule stress bench clean
+.PHONY: help setup run test lint pytest servers schedule stress bench clean
 
 help:  ## show what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
@@ -26,11 +26,14 @@ run: setup  ## run the whole pipeline on the embedded data set and say how it we
 	@dvc repro
 	@airlock report
 
-test: setup  ## style, types, imports and all tests
+test: setup  ## style, types, imports and all tests but those of `make servers`
 	@$(MAKE) --no-print-directory --jobs=2 lint pytest  # side by side: neither keeps two cores busy alone
 
 pytest: setup
 	@pytest
+
+servers: setup  ## tests with servers of Prefect, Dask and PostgreSQL, and as a second account
+	@pytest -m 'servers and not stress'
 
 lint: setup
 	@ruff check .

@@ -29,17 +29,23 @@ BIN = Path(sys.executable).parent
 PATIENCE = 600  # seconds
 FIRST = ("flows", "test_ordinary_user.py", "test_cluster.py", "workspaces", "bundle")  # then whole pipelines
 TOGETHER = ("conformance", "privacy", "release")
+SERVERS = ("prefect", "cluster", "postgresql", "account")
+"""Groups of tests that share a server, or take a second account."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before markers select
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest first: what begins last keeps one of two cores waiting for its end. And where prices are
-    found that take seconds and are remembered, the tests of one file stay in one process.
+    found that take seconds and are remembered, the tests of one file stay in one process. Whoever shares a server
+    is marked so.
     """
     items.sort(key=lambda item: _turn(item.path.relative_to(HERE)))
     for item in items:
-        path = item.path.relative_to(HERE)
-        if path.parts[0] in TOGETHER and not item.get_closest_marker("xdist_group"):
+        path, group = item.path.relative_to(HERE), item.get_closest_marker("xdist_group")
+        if path.parts[0] in TOGETHER and not group:
             item.add_marker(pytest.mark.xdist_group(path.stem))
+        if group and group.args[0] in SERVERS:
+            item.add_marker(pytest.mark.servers)
 
 
 def _turn(path: Path) -> int:

@@ -35,7 +35,7 @@ def ask(path, body):
     request = urllib.request.Request(api + path, json.dumps(body).encode(), kind)
     for _ in range(40):
         try:
-            return json.load(urllib.request.urlopen(request, timeout=60))
+            return json.load(urllib.request.urlopen(request, timeout=300))
         except urllib.error.HTTPError as error:
             if error.code != 503:
                 raise

@@ -51,7 +51,8 @@ def own() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody; others have just run them")
+@pytest.mark.xdist_group("account")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody; others run them as themselves")
 def test_the_attacks_are_stopped_for_an_ordinary_user_too(own: Path) -> None:
     (own / ".gitconfig").write_text("[safe]\n\tdirectory = *\n")
     kept = {name: os.environ[name] for name in ("LANG", "AIRLOCK_DATA_HOME") if name in os.environ}
