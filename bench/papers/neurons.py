@@ -82,7 +82,8 @@ def cells() -> Iterator[Cell]:
                 asked = {
                     "options": {"preset": preset, **PUBLISHED_SETTINGS[dataset]},
                     "reading": f"as published, {preset}",
-                    "keys": 1,
+                    # There the draw of the first biases decides: one key says little.
+                    "keys": 5 if (dataset, epsilon) == ("mnist", 0.1) else 1,
                 }
                 if dataset != "mnist" or preset == "algorithm":
                     yield {"dataset": dataset, "mechanism": "neuron-noise", "epsilon": epsilon, **asked}
@@ -149,6 +150,7 @@ def measure(cell: Cell) -> Cell:
         "passes": flat[0].passes,
         "folds": folds,
         "records": pipeline.facts.n,
+        "accuracies": accuracies,
         "accuracy_mean": statistics.fmean(accuracies),
         "accuracy_std": statistics.stdev(accuracies) if len(runs) > 1 else 0.0,
         "paper_accuracy": PAPER[cell["dataset"]].get(cell["epsilon"]) if published else None,
