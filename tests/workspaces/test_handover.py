@@ -23,6 +23,7 @@ from airlock.workspaces import handover, parcel, pipelines, taking
 from tests.conftest import ROOT
 from tests.workspaces.conftest import Installed
 
+pytestmark = pytest.mark.servers
 DISGUISE = ROOT / "tests/wall/attacks/disguise.py"
 NOBODY = 65534
 

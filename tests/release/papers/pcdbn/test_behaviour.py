@@ -23,10 +23,10 @@ from airlock.privacy import accounting, events
 from airlock.privacy.noise import add_noise
 from airlock.privacy.plan import Facts
 from airlock.records.encoding import Encoded, pack
-from stages.release.mechanisms import coefficients
 from stages.release.papers.pcdbn import behaviour
 from stages.release.passes import Wanted
 from stages.release.per_user import sum_records, sum_users
+from stages.release.units import records_per_unit
 from tests.models.papers.test_dynamics import SMALL, units
 from tests.support import attacks
 
@@ -124,8 +124,8 @@ def test_settings_that_are_not_offered_are_refused() -> None:
 def test_slots_count_where_a_general_mechanism_protects_users() -> None:
     """`coefficients` knows nothing of slots: each counts as a record taken away and one put in."""
     params = Params.model_validate({"release": {"unit": "user"}})
-    assert coefficients.records_per_unit(params, FACTS) == DAYS + 2 * DAYS * SMALL.slots
-    assert coefficients.records_per_unit(params, replace(FACTS, friends=None)) == DAYS
+    assert records_per_unit(params, FACTS) == DAYS + 2 * DAYS * SMALL.slots
+    assert records_per_unit(params, replace(FACTS, friends=None)) == DAYS
 
 
 # --- The release written again, slowly, in Python integers
