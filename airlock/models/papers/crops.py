@@ -13,7 +13,7 @@ CROP = 20
 
 
 def side(shape: tuple[int, ...]) -> int:
-    """Of the square, which a smaller image is whole where it is smaller."""
+    """Of the square: 20, or the shorter side of a smaller image."""
     return min(CROP, *shape[:2])
 
 

@@ -77,7 +77,7 @@ PRESETS: dict[str, dict[str, str]] = {
         "coefficients": "labels",
     },
 }
-COLOUR_PROGRAM: dict[str, Any] = {"allocation": "raised", "budget": (0.1, 0.6, 0.3)}
+COLOUR_DEFAULTS: dict[str, Any] = {"allocation": "raised", "budget": (0.1, 0.6, 0.3)}
 """What the program for colour images has in the place of the preset's and the default."""
 BATCHES = {1: 1800, 3: 7200}
 
@@ -100,7 +100,7 @@ def settle(params: Params, facts: Facts) -> Options:
     noise = given.noise or preset["noise"]
     preset["label_noise"] = _label_noise(given, str(noise), facts)
     if preset["label_noise"] == "matrix" and in_colour(facts):
-        preset |= COLOUR_PROGRAM
+        preset |= COLOUR_DEFAULTS
     elif given.allocation == "raised":
         raise ParamsError(
             "params.yaml: release.options.allocation 'raised' is of the authors' program for colour images: use "
