@@ -47,7 +47,7 @@ schedule: setup  ## run the pipeline by the clock: Prefect server and workers on
 stress: setup  ## the long races and kills
 	@pytest -m stress -n 0 -s
 
-bench: setup  ## compare accuracy, time and memory with DP-SGD on this machine
+bench: setup  ## Airlock beside its peers on this machine, in one run (python -m bench --whole: every cell)
 	@python -m bench
 
 clean:  ## remove the virtual environment and caches (never keys, ledger or data)

@@ -24,7 +24,14 @@ first rule was frozen; the second was prompted by some of them, the third was ma
 weak, on development tables alone, and each was run on them once. A line is the mean of at most three splits with one
 draw of noise each; further splits and further draws, where two tools are close, stand below. *Calibration error* is
 the expected one (15 bins) of the probabilities at epsilon 1. Seconds are of one core and of
-different loads (the later splits of DP-EBM ran on a nearly free one): CPU seconds, below, compare.
+different loads (the later splits of DP-EBM ran on a nearly free one), with imports: those of one run, below, compare.
+"""
+ONE_RUN = """### In one run
+
+`make bench` (`python -m bench.tables_beside --again`): all tools on one split of each held-out table at epsilon 1, one
+after the other, with one draw of noise. Accuracy in per cent, area under the curve, seconds of the processor (all
+threads) without imports: from records at rest to a trained model; DP-EBM with the choice of its rate, which is two
+fits of three.
 """
 
 
@@ -52,7 +59,26 @@ def tables_beside(cells: list[dict[str, Any]]) -> str:
                 if found:
                     lines.append(_beside_line(name, tool, found))
     means = _beside_means(cells, split["held_out"])
-    return "\n".join([*lines, "", *means, *_further(everything), *_drawn(drawn), *_worked(everything)])
+    return "\n".join([*lines, "", *means, *_further(everything), *_drawn(drawn)])
+
+
+def in_one_run(cells: list[dict[str, Any]]) -> str:
+    """Every tool on one split of each table: accuracy, area under the curve and seconds of the processor."""
+    tools = list(dict.fromkeys(cell["tool"] for cell in cells))
+    known = {(cell["table"], cell["tool"]): cell for cell in cells}
+    lines = ["| table | " + " | ".join(tools) + " |", "|" + "---|" * (len(tools) + 1)]
+    for name in dict.fromkeys(cell["table"] for cell in cells):
+        row = [known.get((name, tool)) for tool in tools]
+        shown = [
+            f"{100 * one['accuracy']:.1f}, {_area(one)}, {one['cpu_seconds']:.2f}" if one else ""
+            for one in row
+        ]
+        lines.append(f"| {name} | " + " | ".join(shown) + " |")
+    return "\n".join([*lines, "", *_worked(cells)])
+
+
+def _area(cell: dict[str, Any]) -> str:
+    return "-" if cell["auc"] is None else f"{cell['auc']:.3f}"
 
 
 def _further(cells: list[dict[str, Any]]) -> list[str]:
@@ -111,23 +137,22 @@ def _over_splits(found: dict[int, list[float]]) -> tuple[float, float]:
 
 
 def _worked(cells: list[dict[str, Any]]) -> list[str]:
-    """Seconds of a processor at epsilon 1, which a loaded machine does not change much, where both tools told them."""
-    told: dict[str, dict[str, list[float]]] = {"airlock": {}, "dp-ebm": {}}
-    for cell in cells:
-        if cell["tool"] in told and cell["epsilon"] == 1.0 and "cpu_seconds" in cell:
-            told[cell["tool"]].setdefault(cell["table"], []).append(cell["cpu_seconds"])
-    ours, theirs = told.values()
-    both = {
-        name: (statistics.mean(ours[name]), statistics.mean(theirs[name])) for name in ours if name in theirs
-    }
-    if not both:
-        return []
-    by_table = ", ".join(f"{name} {one:.2f} and {other:.1f}" for name, (one, other) in both.items())
-    own, peers = map(sum, zip(*both.values(), strict=True))
-    return [
-        f"CPU seconds at epsilon 1, airlock and dp-ebm with the choice of its rate: {by_table}; together "
-        f"{own:.1f} and {peers:.1f}."
-    ]
+    """How long the processor worked for each tool, as a multiple of ours: all tables that both have, and the table
+    where it is least.
+    """
+    spent = {(cell["tool"], cell["table"]): cell["cpu_seconds"] for cell in cells}
+    ours = {table: seconds for (tool, table), seconds in spent.items() if tool == "airlock"}
+    lines = []
+    for tool in dict.fromkeys(cell["tool"] for cell in cells if cell["tool"] != "airlock"):
+        both = {table: spent[tool, table] / own for table, own in ours.items() if (tool, table) in spent}
+        if both:
+            total = sum(spent[tool, table] for table in both) / sum(ours[table] for table in both)
+            least = min(both, key=lambda table: both[table])
+            lines.append(
+                f"- {tool}: {total:.3g} times airlock's seconds on {len(both)} tables together; "
+                f"least on {least}, {both[least]:.3g} times."
+            )
+    return lines
 
 
 def _with_error(values: Sequence[float], sign: str = "") -> str:

@@ -9,13 +9,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench.beside_page import TABLES, mean_of, tables_beside
+from bench.beside_page import ONE_RUN, TABLES, in_one_run, mean_of, tables_beside
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs/benchmarks.md"
 HEAD = """# Benchmarks
 
-Made by `python -m bench.tables` from bench/results/*.json, which `make bench` writes. Accuracy is on the \
+Made by `python -m bench.tables` from bench/results/*.json, which `make bench` writes (one run; `python -m bench \
+--whole` every cell). Accuracy is on the \
 test set (tables: 10 folds),
 mean and standard deviation over noise keys, in per cent. The guarantee is proven, zero-out neighbours, \
 noise on the integer grid,
@@ -93,6 +94,9 @@ def page() -> str:
             tables_beside([json.loads(line) for line in cells.read_text().splitlines()]),
             "",
         ]
+    run = RESULTS / "tables/one_run.jsonl"
+    if run.exists():
+        parts += [ONE_RUN, "", in_one_run([json.loads(line) for line in run.read_text().splitlines()]), ""]
     numbers = RESULTS / "tables/numbers.jsonl"
     if numbers.exists():
         parts += [

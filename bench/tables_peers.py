@@ -8,6 +8,7 @@ Prints one line of JSON. It imports nothing of Airlock.
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import sys
@@ -28,6 +29,7 @@ def main() -> None:
     task, tool, epsilon, delta = sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
     with np.load(task, allow_pickle=False) as file:
         given = dict(file)
+    importlib.import_module({"dp-ebm": "interpret.privacy", "diffprivlib": "diffprivlib.models"}[tool])
     start, worked = time.perf_counter(), time.process_time()
     scores, said = {"dp-ebm": dp_ebm, "diffprivlib": diffprivlib}[tool](given, epsilon, delta)
     said |= {"seconds": time.perf_counter() - start, "cpu_seconds": round(time.process_time() - worked, 3)}
