@@ -149,7 +149,7 @@ def _worked(cells: list[dict[str, Any]]) -> list[str]:
             total = sum(spent[tool, table] for table in both) / sum(ours[table] for table in both)
             least = min(both, key=lambda table: both[table])
             lines.append(
-                f"- {tool}: {total:.3g} times airlock's seconds on {len(both)} tables together; "
+                f"- {tool}: {total:.3g} times airlock's seconds on {len(both)} table{'s' if len(both) > 1 else ''} together; "
                 f"least on {least}, {both[least]:.3g} times."
             )
     return lines
