@@ -148,9 +148,9 @@ def _worked(cells: list[dict[str, Any]]) -> list[str]:
         if both:
             total = sum(spent[tool, table] for table in both) / sum(ours[table] for table in both)
             least = min(both, key=lambda table: both[table])
+            many = "1 table" if len(both) == 1 else f"{len(both)} tables together"
             lines.append(
-                f"- {tool}: {total:.3g} times airlock's seconds on {len(both)} table{'s' if len(both) > 1 else ''} together; "
-                f"least on {least}, {both[least]:.3g} times."
+                f"- {tool}: {total:.3g} times airlock's seconds on {many}; least on {least}, {both[least]:.3g} times."
             )
     return lines
 

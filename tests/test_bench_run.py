@@ -38,7 +38,7 @@ def test_seconds_of_a_run_are_told_as_multiples_of_ours() -> None:
     )
     assert "| small | 81.2, 0.900, 0.10 | 81.2, 0.900, 0.50 |  |" in page
     assert "- dp-ebm: 20 times airlock's seconds on 2 tables together; least on small, 5 times." in page
-    assert "- opacus linear: 10 times airlock's seconds on 1 table together" in page
+    assert "- opacus linear: 10 times airlock's seconds on 1 table;" in page
 
 
 def test_a_tool_that_fails_is_left_out_and_said(
