@@ -63,7 +63,7 @@ came and what stopped it: [errata/adlm.md](errata/adlm.md), [errata/pcdbn.md](er
 ADLM = """AdLM's own figures against epochs, at one claimed epsilon each: lines are accuracy as its programs predict,
 crosses what the paper's text says (of 4c it says no figure, of CIFAR-10 a mean over epsilons), the triangle is DP-SGD
 and the level line ours, both at that epsilon *proven*. "every step": raw records were read and noise was drawn anew in
-every step.
+every step. Its Figs. 1 and 3: [errata/adlm.md](errata/adlm.md#relevance-of-digits).
 """
 
 
