@@ -7,10 +7,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from bench.papers import adlm, adlm_program
+from bench.papers import adlm, adlm_program, every_step
 from stages.release.papers.adlm import perturbation
 from tests.support.sealed_records import pictures
 
@@ -74,6 +75,46 @@ def test_a_cell_of_colour_images_goes_on_from_point_to_point(
         "stored": ["1", "2"],
         "batch": ["1", "2"],
     }
+
+
+def test_noise_of_each_step_goes_on_as_if_it_had_never_stopped(
+    few: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adlm_program, "EVERY_STEP", few / "fresh.json")
+    monkeypatch.setattr(adlm_program, "POINTS", ())
+    adlm_program.run("ilm", 0.5, 3, 15, few / "whole", fresh=True)
+    whole = json.loads((few / "fresh.json").read_text())
+    (few / "fresh.json").unlink()
+    monkeypatch.setattr(adlm_program, "POINTS", (1,))
+    adlm_program.run("ilm", 0.5, 1, 15, few / "parts", fresh=True)
+    adlm_program.run("ilm", 0.5, 3, 15, few / "parts", fresh=True)
+    (row,) = json.loads((few / "fresh.json").read_text())["runs"]
+    assert row["accuracy"] == whole["runs"][0]["accuracy"]
+    assert contents(few / "parts") == contents(few / "whole")
+    assert (row["epochs"], row["passes"]) == (3, 3)
+    assert row["reading"].endswith("noise drawn anew in each step")
+    adlm_program.run("ilm", 0.5, 3, 15, few / "whole")
+    assert len(contents(few / "whole")) == 2
+    assert (few / "fresh.json").read_text() != (few / "rows.json").read_text()
+
+
+def test_rows_read_together_share_noise_that_no_other_step_has() -> None:
+    records, scales = np.full((6, 4), 7), np.array([1e6, 1e6, 1e6, 0.0])
+    inputs = every_step.FreshNoise(records, scales, "cell")
+    first, again, other = (inputs[np.array(rows)] for rows in ([0, 1, 2], [0, 1, 2], [1, 0, 2]))
+    assert (first == first[0]).all()
+    assert (first == again).all()
+    assert (first[:, :3] != other[:, :3]).all()
+    assert (first[:, 3] == 7).all()
+    sizes = np.abs(np.stack([inputs[np.array([step])][0] for step in range(6)])[:, :3] - 7)
+    assert 1e5 < sizes.mean() < 1e7
+    assert (every_step.FreshNoise(records, scales, "another")[np.array([0, 1, 2])] != first).any()
+
+
+def test_the_table_on_the_page_is_what_the_results_say() -> None:
+    between = every_step.PAGE.read_text().split(every_step.MARKS[0])[1].split(every_step.MARKS[1])[0]
+    assert between.strip() == every_step.table()
+    assert {claimed for _, claimed, *_ in every_step.compared()} == {0.25, 0.5, 2.0}
 
 
 def contents(folder: Path) -> dict[str, dict[str, bytes]]:

@@ -45,6 +45,8 @@ ATTACK, CHECK = ("attack", "simulated attack", "canaries"), "accounting check"
 """Kinds of findings (attack/targets.py): those of which a release or a mechanism was attacked, and the one
 that checks accounting alone.
 """
+FRESH = "noise drawn anew in each step"
+"""In the reading of what was trained from raw records, not from a release."""
 
 
 @dataclass(frozen=True)
@@ -265,8 +267,10 @@ def attacked(
     attacked it.
 
     The first is free of assumptions; the second, where there is one, takes the form of the law for granted;
-    the third its size too.
+    the third its size too. An attack on a release is none on a training that reads raw records in every step.
     """
+    if FRESH in str(run.get("reading")):
+        return None, None, None
     options = run.get("options") or {}
     findings = [
         finding

@@ -1,7 +1,8 @@
 """The papers' two kinds of figures with ours over theirs: accuracy against epsilon, and against epochs.
 
 Of MNIST, on which every one of them reports: what the paper claims, what its mechanism reaches here, and what ours
-proves. Accuracy against the amount of data is in docs/behaviour-size.svg.
+proves. airlock/compare/adlm_figures.py has AdLM's own. Accuracy against the amount of data is in
+docs/behaviour-size.svg.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airlock.compare.comparison import ComparisonRow, load_runs
+from airlock.compare.comparison import FRESH, ComparisonRow, load_runs
 from airlock.compare.headline import CELLS, HeadlineCell, part_of_batches
 
 EPSILONS, EPOCHS = "epsilons.svg", "epochs.svg"
@@ -36,20 +37,27 @@ class Curve:
     reading: str
     stored: bool
     points: tuple[tuple[int, float], ...]
+    dataset: str = DATASET
+
+    @property
+    def read(self) -> str:
+        """What part of a batch a step read, and whether that were raw records."""
+        return (part_of_batches(self.reading) or "whole batches") + ", every step" * (FRESH in self.reading)
 
 
 def load_curves(folder: Path) -> list[Curve]:
-    """All curves of a results folder on MNIST, by claimed epsilon; of several keys the first."""
+    """All curves of a results folder, by claimed epsilon; of several keys the first."""
     found = []
     for run in load_runs(folder):
-        if run["dataset"] == DATASET and run.get("claimed") and run.get("curves"):
+        if run.get("claimed") and run.get("curves"):
             curves: Mapping[str, Any] = run["curves"]
             kept = curves if "batch" in curves else curves[min(curves, key=int)]
             for name in ("batch", "stored"):
                 points = tuple(sorted((int(epoch), value) for epoch, value in kept[name].items()))
                 reading = str(run.get("reading", ""))
-                found.append(Curve(run["mechanism"], run["claimed"], reading, name == "stored", points))
-    return sorted(found, key=lambda one: (one.mechanism, one.claimed, one.reading, one.stored))
+                about = (run["mechanism"], run["claimed"], reading, name == "stored")
+                found.append(Curve(*about, points, run["dataset"]))
+    return sorted(found, key=lambda one: (one.dataset, one.mechanism, one.claimed, one.reading, one.stored))
 
 
 def draw_epsilons(rows: Sequence[ComparisonRow], target: Path) -> None:
@@ -59,7 +67,7 @@ def draw_epsilons(rows: Sequence[ComparisonRow], target: Path) -> None:
     panels = [name for name in dict.fromkeys(names) if any(row.mechanism == name for row in shown)]
     if not panels:
         return
-    figure, axes = _panels(len(panels))
+    figure, axes = panels_of(len(panels))
     ours = sorted(
         {
             (row.epsilon, 100 * row.accuracy)
@@ -74,9 +82,9 @@ def draw_epsilons(rows: Sequence[ComparisonRow], target: Path) -> None:
             [cell.claimed for cell in cells], [100 * cell.accuracy for cell in cells], "x", color=CLAIMED
         )
         reached = _reached(name, shown)
-        panel.plot(*_columns(reached), "o", color=REACHED, fillstyle="none")
+        panel.plot(*columns(reached), "o", color=REACHED, fillstyle="none")
         if ours:
-            panel.plot(*_columns(ours), "D-", color=OURS, markersize=4)
+            panel.plot(*columns(ours), "D-", color=OURS, markersize=4)
         panel.set(xscale="log", xlabel="epsilon", title=cells[0].paper)
     axes[0].set(ylabel="accuracy on MNIST, %")
     marks = (("x", CLAIMED, "claimed"), ("o", REACHED, "the same, here"), ("D", OURS, "ours, proven"))
@@ -105,10 +113,11 @@ def draw_epochs(curves: Sequence[Curve], target: Path) -> None:
     """One panel a mechanism whose paper has such a figure: lines as its program predicts, dots by the statistics of
     training, a cross where the paper ends.
     """
+    curves = [curve for curve in curves if curve.dataset == DATASET]
     panels = [name for name in LENGTHS if any(curve.mechanism == name for curve in curves)]
     if not panels:
         return
-    figure, axes = _panels(len(panels))
+    figure, axes = panels_of(len(panels))
     for name, panel in zip(panels, axes, strict=True):
         own = [curve for curve in curves if curve.mechanism == name]
         labels = list(dict.fromkeys(_label(curve) for curve in own))
@@ -116,7 +125,7 @@ def draw_epochs(curves: Sequence[Curve], target: Path) -> None:
             colour = SHADES[labels.index(_label(curve)) % len(SHADES)]
             up = [(epoch, 100 * value) for epoch, value in curve.points]
             look = {"linestyle": "none", "marker": "."} if curve.stored else {"linestyle": "-"}
-            panel.plot(*_columns(up), color=colour, label=None if curve.stored else _label(curve), **look)
+            panel.plot(*columns(up), color=colour, label=None if curve.stored else _label(curve), **look)
         for cell in CELLS:
             if (cell.dataset, cell.mechanism) == (DATASET, name):
                 panel.plot(
@@ -135,11 +144,11 @@ def draw_epochs(curves: Sequence[Curve], target: Path) -> None:
 def _label(curve: Curve) -> str:
     """Claimed epsilon, what part of a batch was read, and another polynomial than the published one."""
     degree = re.search(r"chebyshev-\d+", curve.reading)
-    words = [f"claimed {curve.claimed:g}", part_of_batches(curve.reading) or "whole batches"]
+    words = [f"claimed {curve.claimed:g}", curve.read]
     return ", ".join([*words, *([degree.group()] if degree else [])])
 
 
-def _panels(count: int) -> tuple[Any, Any]:
+def panels_of(count: int) -> tuple[Any, Any]:
     """Panels side by side, one scale of accuracy."""
     from airlock.compare.papers import canvas
 
@@ -151,7 +160,8 @@ def _panels(count: int) -> tuple[Any, Any]:
     return figure, axes
 
 
-def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+def columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """Across and up."""
     return [across for across, _ in points], [up for _, up in points]
 
 

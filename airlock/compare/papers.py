@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from airlock.compare import figures, headline
+from airlock.compare import adlm_figures, figures, headline
 from airlock.compare.comparison import HEADINGS, ComparisonRow
 
 INTRODUCTION = """# The mechanisms side by side
@@ -60,6 +60,12 @@ itself has), crosses where the paper ends. Against the amount of data: [behaviou
 came and what stopped it: [errata/adlm.md](errata/adlm.md), [errata/pcdbn.md](errata/pcdbn.md).
 """
 
+ADLM = """AdLM's own figures against epochs, at one claimed epsilon each: lines are accuracy as its programs predict,
+crosses what the paper's text says (of 4c it says no figure, of CIFAR-10 a mean over epsilons), the triangle is DP-SGD
+and the level line ours, both at that epsilon *proven*. "every step": raw records were read and noise was drawn anew in
+every step. Its Figs. 1 and 3: [errata/adlm.md](errata/adlm.md#relevance-of-digits).
+"""
+
 
 def page(rows: list[ComparisonRow], folder: str, curves: Sequence[figures.Curve] = ()) -> str:
     """The page; `folder` is where its pictures are, seen from it."""
@@ -67,6 +73,8 @@ def page(rows: list[ComparisonRow], folder: str, curves: Sequence[figures.Curve]
     if curves:
         lines += [FIGURES, f"![Accuracy against epsilon, MNIST]({folder}/{figures.EPSILONS})", ""]
         lines += [f"![Accuracy against epochs, MNIST]({folder}/{figures.EPOCHS})", ""]
+    if adlm_figures.shown(curves):
+        lines += [ADLM, f"![AdLM's Figs. 4b, 4c and 5b]({folder}/{adlm_figures.PICTURE})", ""]
     for place, group in _by_place(rows).items():
         lines += [f"## {place}", ""]
         if len(_points(group)) >= LEAST_POINTS:
@@ -87,6 +95,7 @@ def draw_all(rows: list[ComparisonRow], folder: Path, curves: Sequence[figures.C
     if curves:
         figures.draw_epsilons(rows, folder / figures.EPSILONS)
         figures.draw_epochs(curves, folder / figures.EPOCHS)
+        adlm_figures.draw(rows, curves, folder / adlm_figures.PICTURE)
     for place, group in _by_place(rows).items():
         if len(_points(group)) >= LEAST_POINTS:
             draw(place, group, folder / _file(place))

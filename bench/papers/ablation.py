@@ -15,10 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,14 +22,12 @@ from typing import Any
 
 import yaml
 
+from bench.papers.experiments import Project
 from stages import mechanisms
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "ablation.json"
 PICTURES = HERE.parents[1] / "docs" / "papers"
-# Memory given back to the kernel after every step is fetched anew in the next: a sixth of the time (glibc;
-# others do not look).
-ALLOCATION = {"MALLOC_MMAP_THRESHOLD_": str(10**9), "MALLOC_TRIM_THRESHOLD_": str(4 * 10**9)}
 # The noise of the code, the network of the paper; bench/papers/adlm_program.py has the program itself.
 CODE: dict[str, Any] = {"preset": "authors-code", "label_noise": "coefficients"}
 LIGHT_OPTIONS: dict[str, Any] = {"relevance_records": 500, "pretraining_epochs": 1}
@@ -92,67 +86,31 @@ def name_of(asked: dict[str, Any]) -> str:
     return "-".join(words).replace(".", "-")
 
 
-def prepare(folder: Path) -> None:
-    """A git and DVC project with the pipeline and its parameters, if there is none."""
-    if (folder / ".dvc").exists():
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(HERE / "ablations/pipeline.yaml", folder / "dvc.yaml")
-    shutil.copy2(HERE / "ablations/params.yaml", folder / "params.yaml")
-    for command in (
-        ["git", "init", "-q"],
-        ["dvc", "init", "-q"],
-        ["git", "add", "-A"],
-        ["git", "commit", "-q", "-m", "Ablations"],
-    ):
-        _call(folder, *command)
-
-
 def run(folder: Path, only: str, most: int, minutes: float) -> None:
     """Run experiments whose names begin with `only`: at most `most`, and none after so many minutes."""
-    prepare(folder)
-    done, left, start = (
-        set(_call(folder, "dvc", "exp", "list", "--name-only").split()),
-        most,
-        time.monotonic(),
-    )
+    project = _project(folder)
+    project.prepare()
+    done, left, start = project.names(), most, time.monotonic()
     for asked in map(settle, experiments()):
         name = name_of(asked)
         if name in done or not name.startswith(only) or left == 0 or time.monotonic() - start > 60 * minutes:
             continue
-        (folder / "params.yaml").write_text(yaml.safe_dump(asked, sort_keys=False))
-        _call(folder, "dvc", "exp", "run", "--name", name)
-        row = json.loads((folder / "row.json").read_text())
+        row = project.run(name, asked)
         print(name, row["accuracy"], f"{row['seconds']} s", flush=True)
         left -= 1
 
 
-def _call(folder: Path, *command: str) -> str:
-    search = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    author = {f"GIT_{who}_{what}": "bench" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    home = Path(os.environ.get("AIRLOCK_DATA_HOME", "../shared/data")).resolve()
-    environment = {
-        **ALLOCATION,
-        **os.environ,
-        **author,
-        "PATH": search,
-        "PYTHONPATH": str(HERE.parents[1]),
-        "AIRLOCK_DATA_HOME": str(home),
-    }
-    return subprocess.run(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True
-    ).stdout
+def _project(folder: Path) -> Project:
+    return Project(folder, HERE / "ablations")
 
 
 def collect(folder: Path) -> None:
     """The rows of all experiments, in the order of `experiments`, one a name; then the pictures."""
     rows = _kept()
-    for ref in _call(folder, "git", "for-each-ref", "--format=%(refname)", "refs/exps").split():
-        if ref.count("/") == 4:  # refs/exps/XX/BASELINE/NAME
-            name, row = ref.rsplit("/", 1)[1], json.loads(_call(folder, "git", "show", f"{ref}:row.json"))
-            if len(row["curve"]) == 1:  # says no more than the accuracy
-                del row["curve"]
-            rows[name] = {"name": name, **row}
+    for name, row in _project(folder).rows():
+        if len(row["curve"]) == 1:  # says no more than the accuracy
+            del row["curve"]
+        rows[name] = {"name": name, **row}
     _write(rows)
 
 

@@ -3,6 +3,7 @@ from it alone.
 
     AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.adlm_program --mechanism ilm --epsilon 0.5
     AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.adlm_program --epsilon 0.5 --read 120
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.adlm_program --epsilon 0.5 --read 120 --every-step
     AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.adlm_program --mechanism ilm --epsilon 0.5 --reconstruct
     AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.adlm_program --dataset cifar10-jpeg --epsilon 2.5 --read 720
 
@@ -11,8 +12,9 @@ one noise image for all, 7 steps of 7,200 records an epoch. The same command aga
 another machine too: `--state` (bench/results/papers/state) holds network, optimiser and curve after each epoch, and
 the relevance that was released. Rows go to bench/results/adlm-program.json after each of POINTS, with accuracy by the
 running statistics of training (what a model predicts with) and by those of the whole test set (what the program does;
-for CIFAR-10 of 2,500 test images at a time). `--reconstruct` takes the release apart instead: how many of its records
-come out of it as they went in.
+for CIFAR-10 of 2,500 test images at a time). `--every-step` trains as the authors do instead, on MNIST: raw records are
+read and noise is drawn anew in every step, all else is the same; rows go to bench/results/adlm-every-step.json.
+`--reconstruct` takes the release apart: how many of its records come out of it as they went in.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.papers import adlm
+from airlock.files import replacing
+from bench.papers import adlm, every_step
 from bench.papers.pcdbn import same
 from stages.mechanisms import mechanism
 from stages.release.papers.adlm import perturbation
@@ -36,6 +39,7 @@ from stages.release.papers.adlm.recipe import resolve
 
 RESULTS = Path(__file__).parents[1] / "results"
 ROWS, RECONSTRUCTED = RESULTS / "adlm-program.json", RESULTS / "adlm-reconstructed.json"
+EVERY_STEP = RESULTS / "adlm-every-step.json"
 STATE = RESULTS / "papers" / "state"
 POINTS = (1, 5, 10, 25, 50, 100, 150, 200, 250, 300, 350, 400, 450, 500)
 """Epochs of 33 steps after which accuracy is told; the paper has 500."""
@@ -73,8 +77,7 @@ def make(asked: dict[str, Any], facts: Any, batches: Any, state: Path | None = N
     # All that it asks in one stage; the relevance stage would release the same sum under an id of its own.
     params = params.model_copy(update={"relevance": params.relevance.model_copy(update={"mode": "off"})})
     recipe = resolve(params, facts, adaptive=asked["mechanism"] == "adlm")
-    identity = json.dumps([asked[name] for name in ("mechanism", "epsilon", "options")], sort_keys=True)
-    named: dict[str, Any] = {"key": adlm.KEY, "release_id": identity}
+    named: dict[str, Any] = {"key": adlm.KEY, "release_id": identity_of(asked)}
     if recipe.adaptive:
         whose = "" if asked["dataset"] == "mnist" else f"{asked['dataset']}-"
         known = state / f"relevance-{whose}{asked['epsilon']:g}.safetensors" if state else None
@@ -83,6 +86,11 @@ def make(asked: dict[str, Any], facts: Any, batches: Any, state: Path | None = N
         )
     tensors, details = perturbation.perturb(recipe, params, facts, batches, **named)
     return params, mechanism(asked["mechanism"]).plan(params, facts), tensors, details
+
+
+def identity_of(asked: dict[str, Any]) -> str:
+    """That the noise of a release is drawn for."""
+    return json.dumps([asked[name] for name in ("mechanism", "epsilon", "options")], sort_keys=True)
 
 
 def _relevance(known: Path | None, release: Callable[[], Any]) -> Any:
@@ -135,8 +143,19 @@ def attack(asked: dict[str, Any]) -> None:
     print(found, flush=True)
 
 
-def run(name: str, epsilon: float, epochs: int, read: int, state: Path, dataset: str = "mnist") -> None:
-    """Release once, train from point to point, judge at each."""
+def run(
+    name: str,
+    epsilon: float,
+    epochs: int,
+    read: int,
+    state: Path,
+    dataset: str = "mnist",
+    *,
+    fresh: bool = False,
+) -> None:
+    """Release once, train from point to point, judge at each; `fresh`: from raw records, under new noise in each
+    step.
+    """
     state.mkdir(parents=True, exist_ok=True)
     asked, setting = ask(name, epsilon, epochs, read, dataset), SETTINGS[dataset]
     facts, batches = adlm._records(asked)
@@ -148,8 +167,13 @@ def run(name: str, epsilon: float, epochs: int, read: int, state: Path, dataset:
     if read < setting.batch:
         row["reading"] += f", {read:,} of each {setting.batch:,}"
     row |= {"records": facts.n, "learning_rate": setting.rate}
-    test = adlm.read(dataset, "t10k", 10_000)
-    known = next((one for one in _rows() if same(one, row)), {})
+    if fresh:
+        row |= {"reading": row["reading"] + every_step.READING, "reason": every_step.REASON}
+        release = replace(release, release_id=release.release_id + every_step.READING)
+        images, _ = adlm.read(dataset, "train", setting.records)
+        tensors = every_step.unperturbed(tensors, images, details["grid"], release.release_id)
+    rows, test = EVERY_STEP if fresh else ROWS, adlm.read(dataset, "t10k", 10_000)
+    known = next((one for one in kept_rows(rows) if same(one, row)), {})
     curves = known.get("curves", {"stored": {}, "batch": {}})
     for point in [*(point for point in POINTS if point < epochs), epochs]:
         if str(point) in curves["stored"]:
@@ -158,8 +182,10 @@ def run(name: str, epsilon: float, epochs: int, read: int, state: Path, dataset:
         trained: Any = mechanism(name, "open").train(asked_for, release, tensors, checkpoint=state)
         for how, curve in curves.items():
             curve[str(point)] = accuracy(trained.model.module(), *test, stored=how == "stored")
+        # The last pass of a release reads the records once, a training from raw ones in each epoch.
+        told = {"epochs": point, "passes": plan.passes + (point - 1 if fresh else 0), "curves": curves}
         # The program's own way to predict; what a model of ours would answer is `stored`.
-        _keep({**row, "epochs": point, "accuracy": curves["batch"][str(point)], "curves": curves})
+        keep({**row, **told, "accuracy": curves["batch"][str(point)]}, rows)
 
 
 def accuracy(network: Any, images: Any, labels: Any, *, stored: bool) -> float:
@@ -205,14 +231,17 @@ def _take_statistics(network: Any, images: Any) -> None:
     network.norm.running_var.copy_(every.var(0, unbiased=False))
 
 
-def _rows() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(ROWS.read_text())["runs"] if ROWS.exists() else []
+def kept_rows(path: Path) -> list[dict[str, Any]]:
+    """What was measured so far."""
+    found: list[dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else []
     return found
 
 
-def _keep(row: dict[str, Any]) -> None:
-    kept = [one for one in _rows() if not same(one, row)] + [row]
-    ROWS.write_text(json.dumps({"runs": kept}, indent=1, sort_keys=True) + "\n")
+def keep(row: dict[str, Any], path: Path) -> None:
+    """Put a row in the place of its predecessor."""
+    kept = [one for one in kept_rows(path) if not same(one, row)] + [row]
+    with replacing(path) as fresh:
+        fresh.write_text(json.dumps({"runs": kept}, indent=1, sort_keys=True) + "\n")
     print(row["mechanism"], row["epsilon"], row["epochs"], row["curves"], flush=True)
 
 
@@ -227,15 +256,28 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=500)
     parser.add_argument("--read", type=int, help="records of each batch; all in the program")
     parser.add_argument(
+        "--every-step", action="store_true", help="read raw records and draw noise in every step (MNIST)"
+    )
+    parser.add_argument(
         "--reconstruct", action="store_true", help="take the release of MNIST apart, train nothing"
     )
     parser.add_argument("--state", type=Path, default=STATE, help="folder of what it goes on from")
     asked = parser.parse_args()
+    if asked.every_step and asked.dataset != "mnist":
+        parser.error("--every-step is for MNIST: the program for CIFAR-10 has one noise image for all steps")
     read = asked.read or SETTINGS[asked.dataset].batch
     if asked.reconstruct:
         attack(ask(asked.mechanism, asked.epsilon, asked.epochs, read))
         return
-    run(asked.mechanism, asked.epsilon, asked.epochs, read, asked.state, asked.dataset)
+    run(
+        asked.mechanism,
+        asked.epsilon,
+        asked.epochs,
+        read,
+        asked.state,
+        asked.dataset,
+        fresh=asked.every_step,
+    )
 
 
 if __name__ == "__main__":

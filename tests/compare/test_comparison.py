@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from airlock import cli
-from airlock.compare import comparison, figures, papers, published
+from airlock.compare import adlm_figures, comparison, figures, papers, published
 from airlock.errors import InputError
 
 RUN = {
@@ -32,6 +32,14 @@ RUN = {
     "records": 100,
     "epochs": 3,
     "seconds": 7,
+}
+CURVE = {"batch": {"1": 0.2, "10": 0.7}, "stored": {"1": 0.1, "10": 0.6}}
+PROGRAM = {
+    **RUN,
+    "reading": "preset authors-code, 120 of each 1,800",
+    "curves": CURVE,
+    "accuracy": 0.7,
+    "epochs": 10,
 }
 OTHER = {
     "dataset": "wdbc",
@@ -192,19 +200,11 @@ def test_headline_figures_stand_beside_ours_and_the_attack(tmp_path: Path) -> No
 
 
 def test_the_papers_figures_are_drawn_with_ours_over_theirs(tmp_path: Path) -> None:
-    curve = {"batch": {"1": 0.2, "10": 0.7}, "stored": {"1": 0.1, "10": 0.6}}
-    program = {
-        **RUN,
-        "reading": "preset authors-code, 120 of each 1,800",
-        "curves": curve,
-        "accuracy": 0.7,
-        "epochs": 10,
-    }
-    keyed = {**RUN, "mechanism": "pcdbn", "reading": "authors-code", "curves": {"2": curve, "10": {}}}
+    keyed = {**RUN, "mechanism": "pcdbn", "reading": "authors-code", "curves": {"2": CURVE, "10": {}}}
     ours = {**OTHER, "dataset": "mnist", "mechanism": "coefficients-iterated", "features": "strokes-1"}
     results = tmp_path / "results"
     results.mkdir()
-    (results / "runs.json").write_text(json.dumps([program, keyed, {**ours, "epsilon": 0.5, "proven": 0.5}]))
+    (results / "runs.json").write_text(json.dumps([PROGRAM, keyed, {**ours, "epsilon": 0.5, "proven": 0.5}]))
     rows, curves = comparison.load(results), figures.load_curves(results)
     assert [(one.mechanism, one.stored) for one in curves] == [
         ("adlm", False),
@@ -225,6 +225,29 @@ def test_the_papers_figures_are_drawn_with_ours_over_theirs(tmp_path: Path) -> N
     assert "papers/epochs.svg" in papers.page(rows, "papers", curves)
     # Nothing to draw, nothing said of it.
     assert "epochs.svg" not in papers.page(rows, "papers")
+
+
+def test_adlms_figures_are_drawn_as_far_as_they_were_run(tmp_path: Path) -> None:
+    fresh = {**PROGRAM, "reading": f"{PROGRAM['reading']}, {comparison.FRESH}", "accuracy": 0.8, "epochs": 11}
+    colour = {**PROGRAM, "dataset": "cifar10-jpeg", "epsilon": 2.5, "claimed": 2.5}
+    attack = {"mechanism": "adlm", "epsilon": 0.5, "findings": [{"kind": "attack", "epsilon": 7.0}]}
+    (tmp_path / "runs.json").write_text(json.dumps([PROGRAM, fresh, colour]))
+    (tmp_path / "attacks.json").write_text(json.dumps({"attacks": [attack]}))
+    rows, curves = comparison.load(tmp_path), figures.load_curves(tmp_path)
+    assert [panel.figure for panel in adlm_figures.shown(curves)] == ["Fig. 4b: MNIST", "Fig. 5b: CIFAR-10"]
+    papers.draw_all(rows, tmp_path / "papers", curves)
+    drawn = (tmp_path / "papers/adlm-figures.svg").read_text()
+    words = ("adlm, 120 of each 1,800, every step", "paper: ilm", "mean over epsilons", "Fig. 5b")
+    assert all(word in drawn for word in words)
+    assert "Fig. 4c" not in drawn
+    text = papers.page(rows, "papers", curves)
+    assert "papers/adlm-figures.svg" in text
+    # An attack on a release is none on a training from raw records, which is no headline's row either.
+    assert {row.reading: row.attacked for row in rows if row.dataset == "mnist"} == {
+        PROGRAM["reading"]: 7.0,
+        fresh["reading"]: None,
+    }
+    assert "| 93.66 % | 70.00 %, 10 epochs, 120 of each 1,800 | 7 |" in text
 
 
 def test_no_results_is_one_clear_line(tmp_path: Path) -> None:
