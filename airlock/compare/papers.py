@@ -87,6 +87,7 @@ def draw_all(rows: list[ComparisonRow], folder: Path, curves: Sequence[figures.C
     if curves:
         figures.draw_epsilons(rows, folder / figures.EPSILONS)
         figures.draw_epochs(curves, folder / figures.EPOCHS)
+        figures.draw_degrees(curves, folder / figures.DEGREES)
     for place, group in _by_place(rows).items():
         if len(_points(group)) >= LEAST_POINTS:
             draw(place, group, folder / _file(place))
