@@ -16,13 +16,15 @@ from typing import Any
 from airlock.compare.comparison import FRESH, ComparisonRow, load_runs
 from airlock.compare.headline import CELLS, HeadlineCell, part_of_batches
 
-EPSILONS, EPOCHS = "epsilons.svg", "epochs.svg"
+EPSILONS, EPOCHS, DEGREES = "epsilons.svg", "epochs.svg", "pcdbn-degrees.svg"
 DATASET = "mnist"
 CLAIMED, REACHED, OURS = "#b91c1c", "#c2410c", "#1d5fae"
 LARGEST = 10.0
 """Epsilon that is drawn: no paper claims more, and ours has no need to."""
 LENGTHS = {"adlm": 500, "ilm": 500, "pcdbn": 2400}
 """Epochs after which a paper reports."""
+AFTER = (10, 100, 600, 2400)
+"""Epochs at which degrees are compared."""
 SHADES = ("#c2410c", "#7e22ce", "#15803d", "#0e7490", "#a16207", "#334155")
 
 
@@ -138,6 +140,36 @@ def draw_epochs(curves: Sequence[Curve], target: Path) -> None:
         panel.set(xscale="log", xlabel="epochs", title=name, ylim=(0, 100))
         panel.legend(fontsize=7, frameon=False, loc="best")
     axes[0].set(ylabel="accuracy on MNIST, %")
+    _keep(figure, target)
+
+
+def draw_degrees(curves: Sequence[Curve], target: Path) -> None:
+    """pCDBN's Fig. 6: accuracy against the degree of Chebyshev's series at a claimed 0.5, as the program predicts,
+    after some epochs; dashes are the published polynomial, the cross is the paper's figure for it.
+    """
+    from airlock.compare.papers import canvas
+
+    cell = next(one for one in CELLS if (one.dataset, one.mechanism) == (DATASET, "pcdbn"))
+    own = [
+        one for one in curves if (one.mechanism, one.claimed, one.stored) == ("pcdbn", cell.claimed, False)
+    ]
+    degrees = {
+        int(found[1]): dict(one.points)
+        for one in own
+        if (found := re.search(r"chebyshev-(\d+)", one.reading))
+    }
+    theirs = next((dict(one.points) for one in own if "published-7" in one.reading), {})
+    if not degrees:
+        return
+    figure, axes = canvas((6, 4))
+    for epoch, colour in zip(AFTER, SHADES, strict=False):
+        up = sorted((degree, 100 * points[epoch]) for degree, points in degrees.items() if epoch in points)
+        axes.plot(*columns(up), "o-", color=colour, label=f"after {epoch:,} epochs")
+        if epoch in theirs:
+            axes.axhline(100 * theirs[epoch], color=colour, linestyle="--", linewidth=1)
+    axes.plot([7], [100 * cell.accuracy], "x", color=CLAIMED, label=f"paper, {LENGTHS['pcdbn']:,} epochs")
+    axes.set(xlabel="degree L", ylabel="accuracy on MNIST, %", xticks=sorted(degrees), title="pCDBN")
+    axes.legend(fontsize=8, frameon=False, loc="best")
     _keep(figure, target)
 
 

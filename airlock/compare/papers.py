@@ -96,6 +96,7 @@ def draw_all(rows: list[ComparisonRow], folder: Path, curves: Sequence[figures.C
         figures.draw_epsilons(rows, folder / figures.EPSILONS)
         figures.draw_epochs(curves, folder / figures.EPOCHS)
         adlm_figures.draw(rows, curves, folder / adlm_figures.PICTURE)
+        figures.draw_degrees(curves, folder / figures.DEGREES)
     for place, group in _by_place(rows).items():
         if len(_points(group)) >= LEAST_POINTS:
             draw(place, group, folder / _file(place))

@@ -4,7 +4,9 @@
 
 Made-up digits, processor time of one thread, each cell in a process of its own. `before` gives freed memory back
 to the kernel in every step, as it was; `pages` is airlock/models/memory.py, with the same bytes; `now` has AdLM's
-convolutions by airlock/models/papers/pooled_convolutions.py too, the same up to rounding.
+convolutions by airlock/models/papers/pooled_convolutions.py too, and pCDBN's by cells.py, with gradients in closed
+form; the same up to rounding. `pooling` is another network: pCDBN's `architecture: pooling`, which `authors-code` was
+at commit a25e4d9, by its code of today.
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ RESULTS = Path(__file__).parents[1] / "results/throughput.json"
 CELLS = {
     "adlm, 120 of a batch": 40,
     "adlm, batches of 1,800": 2,
-    "pcdbn, pre-training of layer 1, 120 of a batch": 5,
+    "pcdbn, pre-training of layer 1, 120 of a batch": 15,
+    "pcdbn, pre-training of layer 2, 120 of a batch": 15,
+    "pcdbn, pre-training of both layers, 120 of a batch": 8,
     "pcdbn, above the layers, 120 of a batch": 400,
     "pcdbn, above the layers, batches of 3,600": 15,
 }
 """And how many steps are timed."""
-WAYS = ("before", "pages", "now")
+WAYS = ("before", "pages", "now", "pooling")
 
 
 def main() -> None:
@@ -51,7 +55,7 @@ def _each(cell: str) -> list[dict[str, Any]]:
     import sys
 
     command = [sys.executable, "-m", "bench.papers.throughput", "--cell", cell, "--way"]
-    ways = WAYS if cell.startswith("adlm") else WAYS[:2]
+    ways = WAYS if "both layers" in cell else WAYS[:3]
     found = [subprocess.run([*command, way], check=True, stdout=-1, text=True).stdout for way in ways]
     rows = [json.loads(text.splitlines()[-1]) for text in found]
     for row in rows:
@@ -79,7 +83,10 @@ def measure(cell: str, way: str) -> dict[str, Any]:
         keep_pages()
     if way != "now":
         pooled_convolutions.fits = lambda records: False
-    step, records = (_adlm if cell.startswith("adlm") else _pcdbn)(cell)
+    if way == "pooling":
+        step, records = _pooling()
+    else:
+        step, records = _adlm(cell) if cell.startswith("adlm") else _pcdbn(cell, as_it_was=way != "now")
     step(0)
     start = time.process_time()
     for number in range(1, CELLS[cell] + 1):
@@ -112,24 +119,81 @@ def _adlm(cell: str) -> tuple[Callable[[int], object], int]:
     return course.epoch, read
 
 
-def _pcdbn(cell: str) -> tuple[Callable[[int], object], int]:
+def _digits(count: int) -> tuple[Any, Any]:
+    drawn = np.random.default_rng(0)
+    images = drawn.integers(0, 256, (count, 28, 28, 1)).astype(np.uint8)
+    return images, drawn.integers(0, 10, count).astype(np.int32)
+
+
+def _pcdbn(cell: str, *, as_it_was: bool) -> tuple[Callable[[int], object], int]:
     from bench.papers.adlm import as_batches
     from bench.papers.pcdbn import settle
     from stages.release.interactive import Keyed
     from stages.release.papers.dp_sgd import dp_sgd
     from stages.release.papers.pcdbn import pcdbn, program
 
-    drawn, read = np.random.default_rng(0), 120 if "120" in cell else 3600
-    images = drawn.integers(0, 256, (7200, 28, 28, 1)).astype(np.uint8)
-    labels = drawn.integers(0, 10, 7200).astype(np.int32)
+    read, (images, labels) = 120 if "120" in cell else 3600, _digits(7200)
     options = {"preset": "authors-code", "epochs": 300, "step_records": read}
     params, facts = settle({"epsilon": 0.5, "options": options}, len(labels))
     data = dp_sgd.load(as_batches(images, labels), facts)
     course = program.Program(pcdbn.resolve(params, facts), facts, data, Keyed(bytes(32), "throughput"))
+    tune = _as_it_was(course) if as_it_was else course.tune
     if "above" not in cell:
-        return lambda number: course.learn(0, number), read
+        depths = [depth for depth, name in enumerate(("layer 1", "layer 2")) if name in cell] or [0, 1]
+        return lambda number: [course.learn(depth, number) for depth in depths], read
     first = course.pretraining * course.batches.an_epoch
-    return lambda number: course.tune(first + number), read
+    return lambda number: tune(first + number), read
+
+
+def _as_it_was(course: Any) -> Callable[[int], float]:
+    """Steps of version 2: strided convolutions and automatic differentiation; the step above the layers."""
+    import torch
+
+    from airlock.models.papers import cells, strided, taylor
+    from airlock.models.papers.epsilon_hat import EpsilonHatAdam
+
+    def activations(drives: Any, sigmoid: Any) -> Any:
+        normal = drives / drives.amax()
+        return torch.cat([sigmoid(few).clamp(0, 1) for few in torch.split(normal, 16)])
+
+    strided.activations, cells.fit = activations, lambda visible: False
+    network = course.network
+    above = [*network.hidden.parameters(), *network.outputs.parameters()]
+    optimiser = EpsilonHatAdam(above, rate=course.recipe.learning_rate)
+
+    def tune(number: int) -> float:
+        rows = course.batches[number]
+        network.train()
+        units = network.last(torch.index_select(course.below, 0, rows, out=course._room[: len(rows)]))
+        noisy = units + course.noise[number - course.pretraining * course.batches.an_epoch]
+        loss = taylor.polynomial(network.outputs(noisy), course.table[rows]).sum()
+        optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        optimiser.step()
+        return float(loss.detach()) / len(rows)
+
+    return tune
+
+
+def _pooling() -> tuple[Callable[[int], object], int]:
+    from bench.papers.adlm import as_batches
+    from bench.papers.pcdbn import settle
+    from stages.release.interactive import Keyed
+    from stages.release.papers.dp_sgd import dp_sgd
+    from stages.release.papers.pcdbn import pcdbn, training
+
+    images, labels = _digits(120)
+    options = {
+        "preset": "authors-code",
+        "architecture": "pooling",
+        "epochs": 1,
+        "batch": 120,
+        "pretraining_epochs": 1,
+    }
+    params, facts = settle({"epsilon": 0.5, "options": options}, len(labels))
+    recipe, data = pcdbn.resolve(params, facts), dp_sgd.load(as_batches(images, labels), facts)
+    network, keyed = training.fresh(recipe, facts), Keyed(bytes(32), "throughput")
+    return lambda number: training.pretrain(network, data, recipe, keyed), len(labels)
 
 
 if __name__ == "__main__":

@@ -250,6 +250,21 @@ def test_adlms_figures_are_drawn_as_far_as_they_were_run(tmp_path: Path) -> None
     assert "| 93.66 % | 70.00 %, 10 epochs, 120 of each 1,800 | 7 |" in text
 
 
+def test_degrees_are_drawn_where_some_were_run(tmp_path: Path) -> None:
+    reading = "authors-code, {}, 32 and 64 maps"
+    curves = [
+        figures.Curve("pcdbn", 0.5, reading.format(name), False, ((10, 0.3), (2400, accuracy)))
+        for name, accuracy in (("chebyshev-1", 0.9), ("chebyshev-3", 0.8), ("published-7", 0.7))
+    ]
+    figures.draw_degrees(curves[2:], tmp_path / "none.svg")
+    assert not (tmp_path / "none.svg").exists()
+    for name in ("first.svg", "second.svg"):
+        figures.draw_degrees(curves, tmp_path / name)
+    text = (tmp_path / "first.svg").read_text()
+    assert all(word in text for word in ("after 2,400 epochs", "degree L", "paper, 2,400 epochs"))
+    assert text == (tmp_path / "second.svg").read_text()
+
+
 def test_no_results_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"bench\.papers\.ablation"):
         comparison.load(tmp_path)

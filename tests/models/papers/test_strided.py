@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from airlock.models.papers import strided
+from airlock.models.papers import cells, strided, taylor
 from airlock.models.papers.chebyshev import Polynomial, polynomial
 from airlock.models.papers.epsilon_hat import EpsilonHatAdam
 from airlock.models.papers.networks import build
@@ -61,6 +61,80 @@ def test_cost_and_delta_are_what_the_slow_oracle_says() -> None:
     found = strided.cost(tensor(visible), tensor(filters), tensor(bias), sigmoid, NOISY)
     assert float(found) == pytest.approx(wanted)
     assert strided.delta(tensor(visible), sigmoid) == pytest.approx(oracle.delta(visible, sigmoid.alphas))
+
+
+@pytest.mark.parametrize("side", [28, 14, 10])
+def test_both_convolutions_are_the_same_over_cells(side: int) -> None:
+    visible, filters, bias = (
+        tensor(DRAWN.random((2, 3, side, side))),
+        tensor(DRAWN.normal(size=(4, 3, 5, 5))),
+        tensor(DRAWN.random(4)),
+    )
+    lying = cells.cut(visible)
+    assert lying.shape == (2, 12, side // 2, side // 2)
+    assert torch.allclose(
+        cells.drive(lying, filters, bias), strided.drive(visible, filters, bias), atol=1e-12
+    )
+    hidden = tensor(DRAWN.random((2, 4, side // 2, side // 2)))
+    wanted = cells.cut(strided.answer(hidden, filters, (side, side)))
+    assert torch.allclose(cells.answer(hidden, filters), wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 9, 10), (3, 2, 9, 9)])
+def test_an_odd_side_has_no_cells_and_the_same_cost(shape: tuple[int, ...]) -> None:
+    visible, filters, bias = DRAWN.random(shape), DRAWN.normal(size=(3, 2, 5, 5)), DRAWN.random(3)
+    assert not cells.fit(tensor(visible))
+    found = strided.cost(tensor(visible), tensor(filters), tensor(bias), polynomial("published-7"), NOISY)
+    assert bool(torch.isfinite(found))
+    if shape[2] == shape[3]:
+        alphas = polynomial("published-7").alphas
+        assert float(found) == pytest.approx(oracle.cost(visible, filters, bias, alphas, NOISY.alphas))
+
+
+@pytest.mark.parametrize("name", ["published-7", "chebyshev-1", "taylor-tanh", "with even orders"])
+def test_gradients_of_hidden_units_are_differences_of_the_oracle(name: str) -> None:
+    """Inside [0, 1], at its ends (where they are cut), and through the greatest drive of the batch."""
+    even = Polynomial("with even orders", (0.4, 0.3, 0.2, -0.5, 0.1))
+    sigmoid = even if name == even.name else polynomial(name)
+    drives, weights = np.random.default_rng(3).normal(size=(2, strided.CHUNK + 3, 2, 3, 3))
+    found = tensor(drives).requires_grad_()
+    (strided.activations(found, sigmoid) * tensor(weights)).sum().backward()
+    assert found.grad is not None
+
+    def total(values: Any) -> float:
+        return float((oracle.activations(values, sigmoid.alphas) * weights).sum())
+
+    wanted = oracle.gradient(total, drives)
+    assert found.grad.numpy() == pytest.approx(wanted, abs=1e-5)
+    assert abs(wanted.ravel()[drives.argmax()]) > 1e-3
+
+
+def test_greatest_drives_that_are_equal_share_the_gradient() -> None:
+    drives = tensor(DRAWN.random((2, 1, 2, 2)))
+    drives[:, 0, 0, 0] = 2.0
+    ours, torchs = (drives.clone().requires_grad_() for _ in range(2))
+    strided.activations(ours, NOISY).square().sum().backward()
+    NOISY(torchs / torchs.amax()).clamp(0, 1).square().sum().backward()
+    assert ours.grad is not None
+    assert torchs.grad is not None
+    assert torch.allclose(ours.grad, torchs.grad)
+
+
+def test_the_closed_form_above_the_layers_is_what_automatic_differentiation_gives() -> None:
+    made: Any = [build("strided:3-2-6", (16, 16, 1), 3, seed=1).double().train() for _ in range(2)]
+    below, noise = tensor(DRAWN.random((7, 4 * 4 * 2))), tensor(DRAWN.normal(size=6))
+    table = tensor(taylor.coefficients(np.arange(7) % 3, 3))
+    found = made[0].descend(below, noise, table)
+    wanted = taylor.polynomial(made[1].outputs(made[1].last(below) + noise), table).sum()
+    wanted.backward()
+    assert float(found) == pytest.approx(float(wanted.detach()))
+    for layer in ("hidden", "outputs"):
+        for ours, torchs in zip(
+            getattr(made[0], layer).parameters(), getattr(made[1], layer).parameters(), strict=True
+        ):
+            assert torch.allclose(ours.grad, torchs.grad, atol=1e-12)
+    ours, torchs = (one.norm.state_dict() for one in made)
+    assert all(torch.allclose(ours[name], torchs[name]) for name in torchs)
 
 
 def test_scores_are_what_the_slow_oracle_says_with_the_batchs_statistics_and_with_stored_ones() -> None:

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from airlock.attack.targets import Target
 
 NAME, VERSION = "pcdbn", 2
+STRIDES_VERSION = 3
+"""Of the authors' program alone: its sums are taken in another order than before, so that bytes differ."""
 ARGUMENT = "docs/proofs/pcdbn.md#guarantee"
 SMALLEST_SIDE = 16
 
@@ -66,6 +68,7 @@ class Options(Section):
         batch: as in the code; the noise that the code adds is divided by it.
         step_records: with strides, how many records of each batch a step reads, for want of machine time; the
             noise stays that of a whole batch. Null is all, as in the program.
+        device: with strides, cpu, an accelerator, or auto: the latter if there is one.
     """
 
     preset: Literal["authors-code", "paper-literal", "repaired"] = "repaired"
@@ -84,6 +87,7 @@ class Options(Section):
     pretraining_rate: float | None = Field(None, gt=0, le=1e3)
     step_records: int | None = Field(None, ge=2)
     learning_rate: float | None = Field(None, gt=0, le=1e3)
+    device: str = "auto"
 
 
 TEXT: dict[str, Any] = {
@@ -107,8 +111,8 @@ CODE: dict[str, Any] = {
     "epochs": 2400,
     "learning_rate": 2e-4,
 }
-ONLY_STRIDES, ONLY_POOLING = {"architecture", "step_records"}, {"pooling"}
-"""Options that shape the one and not the other; ids have those that shape the release."""
+ONLY_STRIDES, ONLY_POOLING = {"architecture", "step_records", "device"}, {"pooling", "device"}
+"""Options that shape the one and not the other; ids have those that shape the release, and no device."""
 PRESETS: dict[str, dict[str, Any]] = {
     "authors-code": CODE,
     "paper-literal": {**TEXT, "sensitivity": "data"},
@@ -293,6 +297,10 @@ def _refuse_strides(given: Options, options: Options) -> None:
         raise ParamsError(
             "params.yaml: release.options.step_records goes with architecture strides (preset authors-code)"
         )
+    if not strides and given.device not in ("auto", "cpu"):
+        raise ParamsError(
+            "params.yaml: release.options.device goes with architecture strides (preset authors-code)"
+        )
 
 
 def plan(params: Params, facts: Facts) -> Plan:
@@ -309,7 +317,7 @@ def plan(params: Params, facts: Facts) -> Plan:
     }
     return Plan(
         NAME,
-        VERSION,
+        STRIDES_VERSION if recipe.options.architecture == "strides" else VERSION,
         parameters,
         passes=_passes(recipe),
         proven=_proven(recipe, params),

@@ -22,9 +22,10 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from airlock.models.classifier import PREFIX
+from airlock.models.devices import choose_device
 from airlock.models.memory import keep_pages
 from airlock.models.papers import strided, taylor
 from airlock.models.papers.chebyshev import Polynomial
@@ -47,13 +48,15 @@ CHUNK = 500
 def train(recipe: Recipe, given: Given) -> Released:
     """Pre-train the layers, fine-tune what is above them, release the network."""
     keep_pages()
+    device = choose_device(recipe.options.device, "release.options.device")
     data = dp_sgd.load(given.reader, given.facts)
     # No checkpoint: those are for functions of noisy numbers, and this network is none.
     course = Course(Keyed(given.key, given.release_id), tick=given.tick)
-    program = Program(recipe, given.facts, data, course.keyed)
+    program = Program(recipe, given.facts, data, course.keyed, device)
     state = course.walk(program.start(), program.advance, program.epochs)
     program.put(state)
-    tensors = {PREFIX + name: value.detach().numpy() for name, value in program.network.state_dict().items()}
+    network = program.network.cpu().state_dict()
+    tensors = {PREFIX + name: value.detach().numpy() for name, value in network.items()}
     losses = [float(loss) for loss in state["losses"][program.pretraining :]]
     return tensors, {"network": recipe.network, "trained": True, "n": given.facts.n, "losses": losses}
 
@@ -89,11 +92,24 @@ def _order(count: int, passed: int) -> Tensor:
     return torch.randperm(count, generator=drawn) if passed else torch.arange(count)
 
 
+def _joined(parameters: list[nn.Parameter]) -> nn.Parameter:
+    """Parameters, and their gradients, as parts of one: a step is as many calls for one as for each."""
+    whole = nn.Parameter(torch.cat([one.detach().flatten() for one in parameters]))
+    whole.grad = torch.zeros_like(whole)
+    sizes = [one.numel() for one in parameters]
+    parts = zip(parameters, torch.split(whole.detach(), sizes), torch.split(whole.grad, sizes), strict=True)
+    for one, values, slopes in parts:
+        one.data, one.grad = values.view_as(one), slopes.view_as(one)
+    return whole
+
+
 class Program:
     """All epochs of a training, from any state to the next."""
 
-    def __init__(self, recipe: Recipe, facts: Facts, data: dp_sgd.Data, keyed: KeyedNoise) -> None:
-        self.recipe, self.data, self.keyed = recipe, data, keyed
+    def __init__(
+        self, recipe: Recipe, facts: Facts, data: dp_sgd.Data, keyed: KeyedNoise, device: str = "cpu"
+    ) -> None:
+        self.recipe, self.data, self.keyed, self.device = recipe, data, keyed, device
         self.options, self.depth = recipe.options, len(recipe.options.maps)
         # Null records train nothing.
         known = torch.nonzero(data.labels >= 0).flatten()
@@ -102,14 +118,14 @@ class Program:
         self.classes = len(facts.labels)
         network = build(recipe.network, facts.shape, self.classes, seed=SEED)
         assert isinstance(network, strided.Strided)
-        self.network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.network = network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         rate = self.options.pretraining_rate or PRETRAINING_RATE
         self.optimisers = [
             EpsilonHatAdam([filters, bias], rate=rate)
             for filters, bias in zip(network.filters, network.biases, strict=True)
         ]
         above = [*network.hidden.parameters(), *network.outputs.parameters()]
-        self.optimisers.append(EpsilonHatAdam(above, rate=recipe.learning_rate))
+        self.optimisers.append(EpsilonHatAdam([_joined(above)], rate=recipe.learning_rate))
 
     @property
     def pretraining(self) -> int:
@@ -168,7 +184,7 @@ class Program:
         """One step of a layer; its cost."""
         rows = self.batches[number]
         with torch.no_grad():
-            units = self.network.units(self.data.scaled(rows), depth)
+            units = self.network.units(self.data.scaled(rows).to(self.device), depth)
         units = units.contiguous(memory_format=torch.channels_last)
         optimiser = self.optimisers[depth]
         optimiser.zero_grad()
@@ -214,11 +230,11 @@ class Program:
         """
         rows = torch.split(torch.arange(len(self.data.labels)), CHUNK)
         with torch.no_grad():
-            return torch.cat([self.network.flat(self.data.scaled(few)) for few in rows])
+            return torch.cat([self.network.flat(self.data.scaled(few).to(self.device)) for few in rows])
 
     @cached_property
     def _room(self) -> Tensor:
-        return torch.empty(self.batches.size, self.below.shape[1])
+        return torch.empty(self.batches.read, self.below.shape[1], device=self.device)
 
     @cached_property
     def noise(self) -> Tensor:
@@ -230,22 +246,20 @@ class Program:
             release_pass=self.depth + 1,
             purpose="softmax",
         )
-        return torch.from_numpy(drawn / (FINE_GRID * self.batches.size)).float()
+        return torch.from_numpy(drawn / (FINE_GRID * self.batches.size)).float().to(self.device)
 
     @cached_property
     def table(self) -> Tensor:
         """Coefficients of every record's loss."""
-        return torch.from_numpy(taylor.coefficients(self.data.labels.numpy(), self.classes)).float()
+        table = torch.from_numpy(taylor.coefficients(self.data.labels.numpy(), self.classes))
+        return table.float().to(self.device)
 
     def tune(self, number: int) -> float:
         """One step of what is above the layers; the mean loss of its records."""
-        rows, optimiser = self.batches[number], self.optimisers[-1]
-        self.network.train()
+        rows, optimiser = self.batches[number].to(self.device), self.optimisers[-1]
         # One place in memory for all batches: fresh pages would take as long as the product.
-        units = self.network.last(torch.index_select(self.below, 0, rows, out=self._room[: len(rows)]))
-        noisy = units + self.noise[number - self.pretraining * self.batches.an_epoch]
-        loss = taylor.polynomial(self.network.outputs(noisy), self.table[rows]).sum()
-        optimiser.zero_grad()
-        torch.autograd.backward(loss)
+        seen = torch.index_select(self.below, 0, rows, out=self._room[: len(rows)])
+        noise = self.noise[number - self.pretraining * self.batches.an_epoch]
+        loss = self.network.descend(seen, noise, self.table[rows])
         optimiser.step()
-        return float(loss.detach()) / len(rows)
+        return float(loss) / len(rows)

@@ -12,6 +12,7 @@ import torch
 
 from airlock.errors import ParamsError
 from airlock.inside import manifest
+from airlock.models.papers import strided
 from stages.release.interactive import Keyed, walk
 from stages.release.papers.dp_sgd import dp_sgd
 from stages.release.papers.pcdbn import pcdbn, program
@@ -30,10 +31,12 @@ SMALL: dict[str, Any] = {
 X, Y = pictures(20, 3, side=16)
 
 
-def made(x: Any = X, y: Any = Y, key: bytes = KEY, epsilon: float = 0.5, **options: Any) -> program.Program:
+def made(
+    x: Any = X, y: Any = Y, key: bytes = KEY, epsilon: float = 0.5, device: str = "cpu", **options: Any
+) -> program.Program:
     known = facts((16, 16, 1), len(y), 3)
     recipe = pcdbn.resolve(params("pcdbn", epsilon=epsilon, **{**SMALL, **options}), known)
-    return program.Program(recipe, known, dp_sgd.load(batches(x, y), known), Keyed(key, "id"))
+    return program.Program(recipe, known, dp_sgd.load(batches(x, y), known), Keyed(key, "id"), device)
 
 
 def parts_of(made: program.Program) -> dict[str, Any]:
@@ -166,6 +169,45 @@ def test_a_run_that_was_stopped_ends_in_the_same_bytes(
     assert len(found["losses"]) == 2 + 3
 
 
+def test_a_step_stays_on_its_device() -> None:
+    # Nothing can be computed on `meta`, and nothing on it can meet a tensor that is elsewhere: as on a GPU,
+    # but without one.
+    course = made(device="meta")
+    network, rows, sigmoid = course.network, course.batches[0], course.recipe.sigmoid
+    units = course.data.scaled(rows).to("meta").permute(0, 3, 1, 2)
+    strided.cost(units, network.filters[0], network.biases[0], sigmoid, sigmoid).backward()
+    network.descend(course.below[: len(rows)], course.noise[0], course.table[rows.to("meta")])
+    for optimiser in course.optimisers[::2]:
+        optimiser.step()
+    moved = [network.filters[0], network.hidden.weight]
+    assert {one.grad.device.type for one in moved if one.grad is not None} == {"meta"}
+    kept = {name: value.device.type for name, value in course.start().items() if "step" not in name}
+    assert kept.pop("losses") == "cpu"
+    assert set(kept.values()) == {"meta"}
+
+
+def test_the_device_is_the_one_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Absent ones are refused, and all tensors follow: another name of the processor ends in the same bytes."""
+    known, went = facts((16, 16, 1), len(Y), 3), list[str]()
+
+    def released(device: str) -> Any:
+        asked = params("pcdbn", **{**SMALL, "device": device})
+        return pcdbn.make(asked, known, batches(X, Y), key=KEY, release_id="a")[0]
+
+    with pytest.raises(ParamsError, match=r"release\.options\.device 'nowhere' is not on this machine"):
+        released("nowhere")
+    wanted = released("cpu")
+
+    def chosen(device: str, name: str) -> str:
+        went.append(device)
+        return "cpu:0"
+
+    monkeypatch.setattr(program, "choose_device", chosen)
+    found = released("other")
+    assert went == ["other"]
+    assert all(np.array_equal(wanted[name], found[name]) for name in wanted)
+
+
 def test_the_program_learns_and_its_noise_reaches_what_it_learns() -> None:
     x, y = pictures(300, 3, side=16)
     fresh, labels = pictures(200, 3, side=16, seed=1)
@@ -187,6 +229,7 @@ def test_the_program_learns_and_its_noise_reaches_what_it_learns() -> None:
         ({"pooling": "maximum"}, "strides instead"),
         ({"preset": "repaired", "architecture": "strides"}, "preset authors-code"),
         ({"preset": "repaired", "step_records": 9}, "architecture strides"),
+        ({"preset": "repaired", "device": "cuda"}, "architecture strides"),
     ],
 )
 def test_what_the_program_has_not_is_refused(options: dict[str, Any], words: str) -> None:
@@ -214,7 +257,9 @@ def test_the_programs_own_id_is_another_and_names_what_shapes_it() -> None:
     plan = pcdbn.plan(params("pcdbn", epsilon=0.5, preset="authors-code"), MNIST)
     assert manifest.release_id(plan, MNIST) != IDS["authors-code"]
     assert plan.parameters["architecture"] == "strides"
-    assert "pooling" not in plan.parameters
+    assert not {"pooling", "device"} & set(plan.parameters)
+    # Version 2 was the program with its sums in another order.
+    assert plan.version == 3
     assert (plan.parameters["epochs"], plan.parameters["learning_rate"], plan.passes) == (2400, 2e-4, 2420)
     fewer = pcdbn.plan(params("pcdbn", epsilon=0.5, preset="authors-code", step_records=120), MNIST)
     assert manifest.release_id(fewer, MNIST) != manifest.release_id(plan, MNIST)
