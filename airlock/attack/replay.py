@@ -55,12 +55,14 @@ class Transcript:
     Attributes:
         brief: end the release with the script's last sum.
         sampled: whether records were taken by a coin that is not released.
+        idealised: whether a sum got float noise, of which the release rounds away digits that are written down here.
     """
 
     answers: list[NoisyAnswer] = field(default_factory=list)
     script: Sequence[NoisyAnswer] | None = None
     brief: bool = False
     sampled: bool = False
+    idealised: bool = False
 
     def next_noise(self, exact: Numbers, scale: float | Numbers, form: str, drawn: Any) -> Numbers:
         """The noise of the next sum, drawn or as the script wants it."""
@@ -107,6 +109,7 @@ def writing(transcript: Transcript) -> Iterator[Transcript]:
 
     def floats(total: Numbers, scale: Any, stream: noise.Stream) -> Numbers:
         exact = total.astype(np.float64)
+        transcript.idealised = True
         drawn = transcript.next_noise(
             exact,
             scale,

@@ -157,6 +157,26 @@ def test_a_sample_is_hidden_from_the_likelihood_ratio(tmp_path: Path) -> None:
     assert end_to_end.Laboratory(rehearsal, 0).distance(pair) is None
 
 
+def test_how_released_floats_were_rounded_is_no_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ratio has digits of the noise that a released float has not: less what the released numbers say of it, it is
+    their rounding, which nobody sees.
+    """
+    what, params, facts = asked("optimized-noise", 1.0)
+    laboratory = end_to_end.Laboratory(rehearse(what, params, facts, tmp_path), 0)
+    pair = next(iter(search.pairs(facts, "zero-out")))
+    rows = laboratory.observe(pair, True, 20)
+    told = np.column_stack([rows[:, :-1], np.ones(len(rows))])
+    rest = rows[:, -1] - told @ np.linalg.lstsq(told, rows[:, -1], rcond=None)[0]
+    assert 0 < rest.std() < 1e-5 * rows[:, -1].std(), "the control"
+    # Whatever is learned is taken.
+    monkeypatch.setattr(end_to_end, "CHANCE_MARGIN", -math.inf)
+    learned = end_to_end._direction(laboratory, pair, end_to_end.Effort(spread=20, direction=2, choice=15))
+    assert learned[:-1].any()
+    assert not learned[-1]
+
+
 def test_float_noise_is_replayed_too() -> None:
     """What one world released comes out of the other, and the ratio is that of the formula; draws that are
     thrown away (infinite scale) count for nothing.
