@@ -93,7 +93,7 @@ def table() -> str:
         "|---|---|---|---|---|",
     ]
     for steps, claimed, alone, fresh in compared():
-        worth = f"{100 * (fresh - alone):+.1f}"
+        worth = f"{round(100 * (fresh - alone), 1) + 0.0:+.1f}"
         lines.append(f"| {steps:,} | {claimed:g} | {100 * alone:.1f} | {100 * fresh:.1f} | {worth} |")
     return "\n".join(lines)
 
