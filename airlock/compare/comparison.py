@@ -45,6 +45,8 @@ ATTACK, CHECK = ("attack", "simulated attack", "canaries"), "accounting check"
 """Kinds of findings (attack/targets.py): those of which a release or a mechanism was attacked, and the one
 that checks accounting alone.
 """
+SAME_NOISE = 1.01
+"""Proven epsilons of releases that were calibrated to the same one are as near as this."""
 FRESH = "noise drawn anew in each step"
 """In the reading of what was trained from raw records, not from a release."""
 
@@ -233,7 +235,7 @@ def _row(run: Mapping[str, Any], found: Findings) -> ComparisonRow:
         epsilon=run.get("epsilon"),
         claimed=_number(run.get("claimed")),
         proven_pure=_number(run.get("proven_pure", "infinity")) if run["mechanism"] != "none" else None,
-        proven=_number(run.get("proven", run.get("proven_epsilon"))),
+        proven=_proven(run),
         delta=run.get("delta"),
         attacked=free,
         attacked_by_law=by_law,
@@ -267,27 +269,45 @@ def attacked(
     attacked it.
 
     The first is free of assumptions; the second, where there is one, takes the form of the law for granted;
-    the third its size too. An attack on a release is none on a training that reads raw records in every step.
+    the third its size too. An attack on a release is none on a training that reads raw records in every step,
+    nor on one with more noise than was attacked. Of a paper's release, whose noise is not what its claim needs,
+    one that was attacked at another epsilon counts too if it has no less noise and none at its own has.
     """
     if FRESH in str(run.get("reading")):
         return None, None, None
     options = run.get("options") or {}
-    findings = [
-        finding
+    noisy = [
+        (one["epsilon"], finding)
         for one in found
         if one["mechanism"] == run["mechanism"]
-        and one["epsilon"] == run.get("epsilon")
         and one.get("noise_factor", 1.0) == 1.0
-        if one.get("unit", "record") == run.get("unit", "record")
-        if all(options.get(name) == value for name, value in one.get("options", {}).items())
+        and one.get("unit", "record") == run.get("unit", "record")
+        and all(options.get(name) == value for name, value in one.get("options", {}).items())
         for finding in one["findings"]
-        if finding.get("kind", CHECK) in kinds
+        if finding.get("kind", CHECK) in kinds and _no_less_noise(finding, run)
     ]
+    findings = [finding for epsilon, finding in noisy if epsilon == run.get("epsilon")]
+    if not findings and run.get("claimed") is not None and _finite(_proven(run)):
+        findings = [finding for _, finding in noisy if _finite(_number(finding.get("proven")))]
     free, by_law, reached = (
         max((float(one[name]) for one in findings if one.get(name) is not None), default=None)
         for name in ("epsilon", "by_law", "reached")
     )
     return free, by_law, reached
+
+
+def _no_less_noise(finding: Mapping[str, Any], run: Mapping[str, Any]) -> bool:
+    """Whether no more is proven of what was attacked than of the run."""
+    attacked, proven = _number(finding.get("proven")), _proven(run)
+    return attacked is None or proven is None or attacked <= SAME_NOISE * proven
+
+
+def _proven(run: Mapping[str, Any]) -> float | None:
+    return _number(run.get("proven", run.get("proven_epsilon")))
+
+
+def _finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
 
 
 def _number(value: Any) -> float | None:

@@ -22,7 +22,9 @@ Made by `airlock compare --markdown docs/papers.md` from bench/results; do not e
 released bytes. `attacked` is a lower
 bound that an attack reached on the same mechanism at the same epsilon: on the release itself, run on \
 made-up records (docs/attacks.md), or on
-inputs that the mechanism's paper names. `by law` is the same if the form of the noise is taken for \
+inputs that the mechanism's paper names. One on a release of which more is proven, which has less noise, is left \
+out; of a paper's release those with no less noise count then, whatever epsilon they were asked for. \
+`by law` is the same if the form of the noise is taken for \
 granted, but not its size; `reached` if its size is too.
 `accounting check` draws the priced noise alone; it tests accounting and sampler, and would not notice a \
 wrong sensitivity. Each bound holds

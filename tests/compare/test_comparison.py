@@ -84,6 +84,40 @@ def test_attacks_meet_the_runs_they_belong_to(results: Path) -> None:
     assert (coefficients.accuracy, coefficients.proven) == (0.96, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("claimed", "proven", "bounds"),
+    [
+        (0.5, 0.31, (0.1, None, 0.3)),  # the attack at 0.5 had less noise: the one with no less counts
+        (0.5, 0.2, (None, None, None)),
+        (None, 0.31, (None, None, None)),  # not a paper's: calibrated to what was asked
+        (0.5, 0.499, (0.4, None, 0.5)),  # both calibrated to 0.5
+        (0.5, "infinity", (0.4, None, 0.5)),
+    ],
+)
+def test_an_attack_on_less_noise_is_none_on_more(
+    claimed: float | None, proven: float | str, bounds: tuple[float | None, ...]
+) -> None:
+    attacks = [
+        {
+            "mechanism": "dp-mac",
+            "epsilon": epsilon,
+            "findings": [{"kind": "attack", "epsilon": bound, "reached": epsilon, "proven": epsilon}],
+        }
+        for epsilon, bound in ((0.5, 0.4), (0.3, 0.1))
+    ]
+    run = {"mechanism": "dp-mac", "epsilon": 0.5, "claimed": claimed, "proven": proven}
+    assert comparison.attacked(run, attacks) == bounds
+
+
+def test_no_bound_of_the_repository_stands_above_its_proof() -> None:
+    rows = comparison.load(Path("bench/results"))
+    finite = [row for row in rows if row.proven is not None and math.isfinite(row.proven) and row.reached]
+    assert len(finite) > 20
+    for row in rows:
+        for bound in (row.attacked, row.attacked_by_law, row.reached, row.checked, row.checked_by_law):
+            assert bound is None or row.proven is None or bound <= comparison.SAME_NOISE * row.proven, row
+
+
 def test_an_autoencoder_has_an_error_in_place_of_an_accuracy(tmp_path: Path) -> None:
     run = {
         **RUN,

@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 from airlock.compare.comparison import ATTACK, CHECK, HEADINGS, Bounds, ComparisonRow, attacked
-from airlock.inside.manifest import total_epsilon
+from airlock.inside.manifest import Manifest, total_epsilon
 from stages.open.report.findings import Findings
 
 RELEVANCE, RELEASE = "relevance", "release"
@@ -41,17 +41,25 @@ def ablated(findings: Findings) -> list[tuple[str, float, str, float]]:
 
 
 def attacked_before(findings: Findings, name: str, kinds: tuple[str, ...] = ATTACK) -> Bounds:
-    """What published attacks on the same mechanism at the same epsilon reached, for a release of this run."""
+    """What published attacks on the same mechanism, with no less noise, reached, for a release of this run."""
     made, asked = findings.priced[name], findings.params
     epsilon = asked.evaluate.epsilon if name == "evaluation" else asked.release.epsilon
     options = asked.release.options if name == RELEASE else {}
+    proven = total_epsilon(_together(findings)) if name == RELEASE else made.proven.epsilon
+    claimed = made.claimed.epsilon if made.claimed else None
     run = {"mechanism": made.mechanism, "epsilon": epsilon, "options": options, "unit": made.unit}
+    run |= {"proven": proven, "claimed": claimed}
     return attacked(run, findings.published.attacks, kinds)
+
+
+def _together(findings: Findings) -> list[Manifest]:
+    """Releases whose total is `release.epsilon`."""
+    return [findings.priced[name] for name in (RELEVANCE, RELEASE) if name in findings.priced]
 
 
 def _own(findings: Findings, others: list[ComparisonRow]) -> ComparisonRow:
     made, asked, found = findings.priced[RELEASE], findings.params.release, findings.evaluate
-    together = [findings.priced[name] for name in (RELEVANCE, RELEASE) if name in findings.priced]
+    together = _together(findings)
     free, by_law, reached = attacked_before(findings, RELEASE)
     checked, checked_by_law, _ = attacked_before(findings, RELEASE, kinds=(CHECK,))
     measured = findings.attacked.get(RELEASE)
