@@ -116,6 +116,12 @@ def test_whoever_may_not_make_groups_is_told_so() -> None:
         assert pipe.read() == cgroups.NONE
 
 
+shares_the_hierarchy = pytest.mark.xdist_group("cgroup2")
+"""There is one hierarchy of version 2 a machine, wherever it is mounted: what one test hands down in it or takes back
+holds for another process too.
+"""
+
+
 @pytest.fixture
 def unified(tmp_path: Path) -> Iterator[Path]:
     """A real hierarchy of version 2, with a controller that version 1 has not taken here."""
@@ -141,6 +147,7 @@ def unified(tmp_path: Path) -> Iterator[Path]:
         kernel.detach(str(point))
 
 
+@shares_the_hierarchy
 @as_root
 @needs_all
 def test_version_2_on_a_real_hierarchy(room: Cell, unified: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,6 +177,7 @@ def test_version_2_on_a_real_hierarchy(room: Cell, unified: Path, monkeypatch: p
     assert not list(parents[0].glob(f"airlock-{os.getpid()}-*"))
 
 
+@shares_the_hierarchy
 @as_root
 def test_a_hierarchy_of_version_2_without_its_controllers_is_not_taken(unified: Path) -> None:
     """The control: here memory and pids are not handed down in it."""
