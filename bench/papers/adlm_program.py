@@ -41,8 +41,8 @@ RESULTS = Path(__file__).parents[1] / "results"
 ROWS, RECONSTRUCTED = RESULTS / "adlm-program.json", RESULTS / "adlm-reconstructed.json"
 EVERY_STEP = RESULTS / "adlm-every-step.json"
 STATE = RESULTS / "papers" / "state"
-POINTS = (1, 5, 10, 25, 50, 100, 150, 200, 250, 300, 350, 400, 450, 500)
-"""Epochs of 33 steps after which accuracy is told; the paper has 500."""
+POINTS = (1, 5, 10, 25, *range(50, 501, 50), *range(600, 1501, 100))
+"""Epochs after which accuracy is told; the paper has 500 for MNIST, its program 1,500 for CIFAR-10."""
 RELEVANCE_RECORDS = 2000
 
 
