@@ -65,6 +65,15 @@ def test_a_cell_finds_its_row_in_the_results() -> None:
     assert all(figure_of(row) is not None for row in shown)
 
 
+@pytest.mark.parametrize("name", ["adlm-mnist-0-5-whole", "ilm-mnist-0-5-whole", "pcdbn-mnist-0-5-120"])
+def test_a_cell_of_the_papers_length_is_finished(name: str) -> None:
+    """However often accuracy is told on the way, and however much longer another cell is."""
+    (cell,) = (cell for cell in headline_cells.cells() if cell.name == name)
+    row = cell.command.known(cell.asked)
+    assert row is not None and cell.command.finished(cell.asked, row)
+    assert not cell.command.finished(cell.asked, {**row, "epochs": row["epochs"] - 1})
+
+
 def test_their_pipeline_tracks_every_parameter() -> None:
     stages = yaml.safe_load((ROOT / "bench/papers/headline/pipeline.yaml").read_text())["stages"]
     known = yaml.safe_load((ROOT / "bench/papers/headline/params.yaml").read_text())

@@ -299,13 +299,17 @@ def cells() -> Iterator[Cell]:
 
 def adlm_cells() -> Iterator[Cell]:
     """Parts of 120, the same with raw records read in every step, whole batches; CIFAR-10."""
-    from bench.papers.adlm_program import POINTS, SETTINGS
+    from bench.papers.adlm_program import SETTINGS
 
     def cell(name: str, epsilon: float, read: int, dataset: str = "mnist", *, fresh: bool = False) -> Cell:
         whole = read == SETTINGS[dataset].batch
         words = (name, dataset, f"{epsilon:g}", "whole" if whole else str(read), *(["every-step"] * fresh))
-        epochs = POINTS[-1] if dataset == "mnist" else COLOUR_EPOCHS
-        asked = {"mechanism": name, "epsilon": epsilon, "dataset": dataset, "epochs": epochs}
+        asked = {
+            "mechanism": name,
+            "epsilon": epsilon,
+            "dataset": dataset,
+            "epochs": SETTINGS[dataset].epochs,
+        }
         return Cell(_joined(*words), "AdLM", "adlm", {**asked, "read": read, "every_step": fresh})
 
     for fresh in (False, True):
@@ -318,10 +322,6 @@ def adlm_cells() -> Iterator[Cell]:
     for read in (720, 7200):
         for name in ("adlm", "ilm"):
             yield cell(name, 2.5, read, "cifar10-jpeg")
-
-
-COLOUR_EPOCHS = 800
-"""After which the paper's AdLM and ILM are above DP-SGD on CIFAR-10 (its Fig. 5b)."""
 
 
 def pcdbn_cells() -> Iterator[Cell]:
