@@ -8,6 +8,7 @@ tests/data/before-the-move was made by that commit's own code, from the records 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ SMALL: dict[str, Any] = {
     "optimized-noise": {**FEW, "calibration": "published"},
 }
 NEWER = {"inputs", "bounds"}
+THEN = {"behaviour-published": 1}
+"""Versions that have been raised since: an id differs by that alone."""
 MODELS = sorted(path.name for path in (BEFORE / "models").iterdir())
 
 
@@ -51,7 +54,9 @@ def asked(name: str, near: str = "zero-out") -> Params:
 def test_a_release_id_is_what_it_was(case: str) -> None:
     name, near = case.split()
     known = KNOWN.get(name, TABLE)
-    assert manifest.release_id(mechanism(name).plan(asked(name, near), known), known) == IDS[case]
+    plan = mechanism(name).plan(asked(name, near), known)
+    assert (plan.version > THEN[name]) if name in THEN else (manifest.release_id(plan, known) == IDS[case])
+    assert manifest.release_id(replace(plan, version=THEN.get(name, plan.version)), known) == IDS[case]
 
 
 def test_every_mechanism_has_an_old_id() -> None:

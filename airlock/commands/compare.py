@@ -36,7 +36,7 @@ def command(
     """
     import json
 
-    from airlock.compare import comparison, figures, papers, published
+    from airlock.compare import ceiling, comparison, figures, papers, published
     from airlock.errors import InputError
 
     rows = [
@@ -49,7 +49,7 @@ def command(
     if markdown:
         curves = figures.load_curves(results)
         papers.draw_all(rows, markdown.with_suffix(""), curves)
-        markdown.write_text(papers.page(rows, markdown.stem, curves))
+        markdown.write_text(papers.page(rows, markdown.stem, curves, ceiling.load_rules(results)))
     if save:
         published.write(save, rows, comparison.load_attacks(results))
     if as_json:

@@ -2,20 +2,32 @@
 
 The records of one kind (here: of one class) carry one of M labels, and the learner does not know beforehand
 which. All k of them are k steps of zero-out away from not being there, and then every label is as good a guess
-as any other.
+as any other. Two tables whose labels differ in k records are as far from one in which those are gone: `least_error`
+is what that means for a record that has another label in each of them (bench/papers/small_tables.py).
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 TRAINED = 0.9
 """Of a table's records, where ten folds are held out in turn."""
 RECORDS = {"dermatology": (112, 72, 61, 52, 49, 20), "wdbc": (357, 212)}
 """Of each class; public facts of public data sets."""
+RULES = "papers/small-tables.json"
+"""Of the results, the bounds of bench/papers/small_tables.py."""
 Bound = Callable[[float, float], float]
+Numbers = NDArray[np.float64]
+Ceilings = dict[tuple[str, float], tuple[float, float]]
+"""By data set and epsilon: of any learner, and of any Gaussian one."""
 
 
 def approximate(epsilon: float, delta: float) -> Bound:
@@ -70,3 +82,47 @@ def ceilings(dataset: str, epsilon: float, delta: float) -> tuple[float, float] 
 
     kinds = RECORDS[dataset]
     return ceiling(kinds, approximate(epsilon, delta)), ceiling(kinds, gaussian(mu_at(epsilon, delta)))
+
+
+def least_error(k: Numbers, log_odds: Numbers, epsilon: float, delta: float) -> Numbers:
+    """The least chance of a wrong answer under (epsilon, delta)-DP to a record that has one label in one table and
+    another in a second one, of which the second is exp(log_odds) times as likely and differs in k records.
+
+    The learner answers with the first label with some chance p where the k records are gone, with the second one with
+    at most 1 - p; the error is convex and piecewise linear in p, so the least is at an end or where a piece begins.
+    """
+    steps, odds = np.minimum(k * epsilon, 500.0), np.exp(np.clip(log_odds, -500, 500))
+    slack = delta * np.expm1(steps) / np.expm1(epsilon)
+
+    def wrong(before: Numbers) -> Numbers:
+        right = np.minimum(np.exp(steps) * before + slack, 1 - np.exp(-steps) * (1 - before - slack))
+        return np.asarray(1 - np.minimum(right, 1.0))
+
+    # Where the two forms of `right` meet, and where the second one is 1.
+    bend = (1 - slack - np.exp(-steps) * (1 - slack)) / np.maximum(2 * np.sinh(steps), 1e-300)
+    ends = (np.zeros_like(steps), np.clip(bend, 0, 1), np.clip(1 - slack, 0, 1))
+    candidates = [(wrong(p) + odds * wrong(1 - p)) / (1 + odds) for one in ends for p in (one, 1 - one)]
+    return np.asarray(np.minimum.reduce(candidates))
+
+
+def least_gaussian_error(k: Numbers, log_odds: Numbers, mu: float) -> Numbers:
+    """The same under mu-GDP: the best learner compares a number of deviation 1/mu with where the two meet."""
+    from scipy.special import ndtr
+
+    apart, odds = np.maximum(k * mu, 1e-12), np.exp(np.clip(log_odds, -500, 500))
+    middle = np.clip(log_odds, -500, 500) / (2 * apart)
+    return np.asarray((ndtr(middle - apart) + odds * ndtr(-middle - apart)) / (1 + odds))
+
+
+def load_rules(results: Path) -> Ceilings:
+    """What bench/papers/small_tables.py found for the family of each table that it names; nothing where it has not
+    been run.
+    """
+    file = results / RULES
+    found: list[dict[str, Any]] = json.loads(file.read_text())["families"] if file.exists() else []
+    return {
+        (one["dataset"], bound["epsilon"]): (bound["any"], bound["gaussian"])
+        for one in found
+        if one["named"]
+        for bound in one["bounds"]
+    }

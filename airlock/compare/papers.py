@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from airlock.compare import adlm_figures, figures, headline
+from airlock.compare.ceiling import Ceilings
 from airlock.compare.comparison import HEADINGS, ComparisonRow
 
 INTRODUCTION = """# The mechanisms side by side
@@ -69,9 +70,14 @@ every step. Its Figs. 1 and 3: [errata/adlm.md](errata/adlm.md#relevance-of-digi
 """
 
 
-def page(rows: list[ComparisonRow], folder: str, curves: Sequence[figures.Curve] = ()) -> str:
+def page(
+    rows: list[ComparisonRow],
+    folder: str,
+    curves: Sequence[figures.Curve] = (),
+    rules: Ceilings | None = None,
+) -> str:
     """The page; `folder` is where its pictures are, seen from it."""
-    lines = [INTRODUCTION, *headline.section(rows, folder)]
+    lines = [INTRODUCTION, *headline.section(rows, folder, rules or {})]
     if curves:
         lines += [FIGURES, f"![Accuracy against epsilon, MNIST]({folder}/{figures.EPSILONS})", ""]
         lines += [f"![Accuracy against epochs, MNIST]({folder}/{figures.EPOCHS})", ""]

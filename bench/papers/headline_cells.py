@@ -263,7 +263,36 @@ class Neurons(Kind):
         return {**asked, "options": {**asked["options"], "epochs": epochs}}
 
 
+class Behaviour(Kind):
+    """`behaviour-published` of bench/papers/behaviour.py; a few minutes in one piece."""
+
+    def run(self, asked: Row, state: Path) -> Row:
+        from bench.papers import behaviour
+        from bench.papers.behaviour_data import load
+
+        task, epsilon, keys = (asked[name] for name in ("task", "epsilon", "keys"))
+        if "epochs" in asked:
+            behaviour.READINGS["published"]["options"]["epochs"] = asked["epochs"]
+        return behaviour.cell(load(task), task, "published", "record", epsilon, keys)
+
+    def known(self, asked: Row) -> Row | None:
+        from bench.papers import behaviour
+
+        wanted = (asked["task"], "published", asked["epsilon"])
+        found = (row for row in behaviour.results() if "features" in row)
+        return next((row for row in found if (row["task"], row["features"], row["epsilon"]) == wanted), None)
+
+    def finished(self, asked: Row, row: Row) -> bool:
+        return bool(row["keys"] >= asked["keys"])
+
+    def keep(self, row: Row) -> None:
+        from bench.papers import behaviour
+
+        behaviour._keep([row])
+
+
 KINDS: dict[str, Kind] = {
+    "behaviour": Behaviour(),
     "adlm": Adlm(),
     "pcdbn": Pcdbn(),
     "interactive": Interactive(),
@@ -293,6 +322,7 @@ def cells() -> Iterator[Cell]:
     """All of them, those of a paper together, the short ones first."""
     yield from adlm_cells()
     yield from pcdbn_cells()
+    yield from behaviour_cells()
     yield from interactive_cells()
     yield from neuron_cells()
 
@@ -335,6 +365,22 @@ def pcdbn_cells() -> Iterator[Cell]:
         name = _joined("pcdbn", "mnist", "0.5", "120", f"chebyshev-{degree}")
         yield Cell(name, "pCDBN", "pcdbn", {"epsilon": 0.5, "options": options, "keys": 1})
     yield Cell("pcdbn-mnist-0-5-whole", "pCDBN", "pcdbn", {"epsilon": 0.5, "options": {}, "keys": 1})
+
+
+def behaviour_cells() -> Iterator[Cell]:
+    """pCDBN's Fig. 4, on simulated data."""
+    from bench.papers import behaviour
+    from bench.papers.behaviour_data import TASKS
+
+    for epsilon in behaviour.PAPER:
+        asked = {"task": "classification", "epsilon": epsilon, "keys": behaviour.KEYS}
+        asked["dataset"] = TASKS["classification"]
+        yield Cell(
+            _joined("behaviour", f"{epsilon:g}"),
+            "pCDBN",
+            "behaviour",
+            asked | {"mechanism": "behaviour-published"},
+        )
 
 
 def interactive_cells() -> Iterator[Cell]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import norm
 
 from airlock.compare import ceiling
+from bench.papers import small_tables
 
 
 @pytest.mark.parametrize("k", [1, 5, 40])
@@ -43,3 +46,119 @@ def test_the_page_has_the_figures() -> None:
     assert ceiling.ceilings("wdbc", 0.1, 1e-5) == pytest.approx((1, 1), abs=1e-3)
     assert ceiling.ceilings("mnist", 0.1, 1e-5) is None
     assert ceiling.records_needed(0.96, 2, 0.1) == pytest.approx(25.26, abs=0.01)
+
+
+SMALL = np.logspace(-12, -3, 2000)
+TWO = np.unique([*SMALL, *np.linspace(0, 1, 20_001), *(1 - SMALL)])
+"""Chances of the first of two answers where the records that differ are gone."""
+
+
+@pytest.mark.parametrize("k", [0, 1, 7, 60])
+@pytest.mark.parametrize("log_odds", [-3.0, 0.0, 0.4, 40.0])
+@pytest.mark.parametrize("delta", [0.0, 1e-5, 1e-2])
+def test_no_first_guess_has_less_error_on_two_tables(k: int, log_odds: float, delta: float) -> None:
+    epsilon, odds = 0.3, math.exp(log_odds)
+    bound = ceiling.approximate(epsilon, delta)
+    searched = min(1 - bound(p, k) + odds * (1 - bound(1 - p, k)) for p in TWO)
+    (found,) = ceiling.least_error(np.array([float(k)]), np.array([log_odds]), epsilon, delta)
+    assert found == pytest.approx(searched / (1 + odds), abs=2e-4)
+    assert found <= searched / (1 + odds) + 1e-9  # rounding
+
+
+@pytest.mark.parametrize("k", [1, 7, 60])
+@pytest.mark.parametrize("log_odds", [-3.0, 0.0, 0.4])
+def test_no_first_guess_of_a_gaussian_learner_has_less(k: int, log_odds: float) -> None:
+    mu, odds, first = 0.1, math.exp(log_odds), norm.ppf(TWO)
+    searched = (1 - norm.cdf(first + k * mu) + odds * (1 - norm.cdf(-first + k * mu))) / (1 + odds)
+    (found,) = ceiling.least_gaussian_error(np.array([float(k)]), np.array([log_odds]), mu)
+    assert found == pytest.approx(searched.min(), abs=1e-6)
+
+
+def test_two_tables_alike_are_the_kinds_with_two_labels() -> None:
+    k, even = np.array([0.0, 3.0, 20.0]), np.zeros(3)
+    pure = [1 - ceiling.approximate(0.2, 0.0)(0.5, one) for one in k]
+    assert ceiling.least_error(k, even, 0.2, 0.0) == pytest.approx(pure)
+    gauss = [1 - ceiling.gaussian(0.2)(0.5, one) for one in k]
+    assert ceiling.least_gaussian_error(k, even, 0.2) == pytest.approx(gauss)
+
+
+@pytest.mark.parametrize("labels", [2, 4])
+def test_a_mirrored_rule_is_its_own_inverse_and_keeps_lengths(labels: int) -> None:
+    drawn = np.random.default_rng(labels)
+    x, rule = drawn.standard_normal((80, 5)), drawn.standard_normal((labels, 5))
+    told, train = np.argmax(x @ rule.T, axis=1), np.arange(8, 80)
+    moved = 0
+    for record in range(8):
+        k, change = small_tables.mirrored(rule, x, record, train, told)
+        again = np.argmax(x @ (rule + change).T, axis=1)
+        order = np.argsort(x[record] @ rule.T)
+        assert (told[record], again[record]) == (order[-1], order[-2])
+        assert k == np.sum(again[train] != told[train])
+        assert np.linalg.norm(rule + change) == pytest.approx(np.linalg.norm(rule))
+        _, back = small_tables.mirrored(rule + change, x, record, train, again)
+        assert back == pytest.approx(-change)
+        moved += k
+    assert moved > 0
+
+
+def test_the_law_says_how_much_likelier_a_mirrored_rule_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(0).standard_normal((40, 3))
+    made: list[float] = []
+    plain = small_tables.mirrored
+    told = np.array([[2.0, 0, 0], [-2.0, 0, 0]])
+
+    def watched(rule: np.ndarray, *more: object) -> tuple[int, np.ndarray]:
+        k, change = plain(rule, *more)  # type: ignore[arg-type]
+        made.append(float(np.sum(norm.logpdf(rule + change - told) - norm.logpdf(rule - told))))
+        return k, change
+
+    monkeypatch.setattr(small_tables, "mirrored", watched)
+    odds = np.concatenate([odds for _, odds, _ in small_tables.pairs(x, told, 5)])
+    assert odds == pytest.approx(made)
+    assert odds.std() > 1
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_no_learner_of_linear_rules_is_above_the_bound(private: bool) -> None:
+    """One that knows all records and publishes a noisy sum of them, signed by their labels: mu-GDP if its noise is
+    1/mu times the longest record. Without privacy it may be above the bound, and is.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    drawn, mu = np.random.default_rng(5), 0.15
+    x = np.column_stack([drawn.standard_normal((150, 2)), np.ones(150)])
+    longest, right, least = np.linalg.norm(x, axis=1).max(), [], []
+    for differing, odds, labels in small_tables.pairs(x, np.zeros((2, 3)), 300):
+        order = drawn.permutation(150)
+        test, train = order[:15], order[15:]
+        if private:
+            told = (2 * labels[train] - 1) @ x[train] + drawn.normal(0, longest / mu, 3)
+            right.append(np.mean((x[test] @ told > 0) == labels[test]))
+        elif 0 < labels[train].mean() < 1:
+            right.append(LogisticRegression(C=1e3).fit(x[train], labels[train]).score(x[test], labels[test]))
+        least.append(ceiling.least_gaussian_error(differing, odds, mu).mean())
+    assert (np.mean(right) <= 1 - np.mean(least)) == private
+
+
+def test_the_proofs_tables_are_the_measured_ones() -> None:
+    found = json.loads(small_tables.RESULTS.read_text())
+    assert small_tables.told_tables(found) in small_tables.PAGE.read_text()
+    # By the same command, in part: the first draws, within five standard errors of all of them.
+    named = [one for one in found["families"] if one["named"] and one["dataset"] == "wdbc"]
+    (row,) = named
+    table = small_tables.load("wdbc")
+    x = small_tables.placed(table.x, row["geometry"])
+    told = row["told"] * small_tables.real_rule(x, table.y.astype(np.int64))
+    errors = [
+        ceiling.least_error(differing, odds, 0.1, small_tables.DELTA).mean()
+        for differing, odds, _ in small_tables.pairs(x, told, 40)
+    ]
+    bound = next(one for one in row["bounds"] if one["epsilon"] == 0.1)
+    assert 1 - np.mean(errors) == pytest.approx(bound["any"], abs=5 * bound["any_error"] * 10**0.5)
+
+
+def test_the_headline_table_has_them(tmp_path: Path) -> None:
+    assert ceiling.load_rules(tmp_path) == {}
+    rules = ceiling.load_rules(small_tables.RESULTS.parents[1])
+    assert {dataset for dataset, _ in rules} == {"wdbc", "dermatology"}
+    assert all(gaussian < most <= 1 for most, gaussian in rules.values())

@@ -350,6 +350,14 @@ class Conformance:
         assert first[1] == again[1]
         assert any(first[0][name].tobytes() != other[0][name].tobytes() for name in first[0])
 
+    def test_no_records_change_the_shape_of_what_is_released(self) -> None:
+        x, y = self.records()
+        shapes = []
+        for labels in (y, np.where(y == y.max(), NULL, y), np.where(y == y.min(), y, NULL)):
+            tensors, _ = self.make("zero-out", x, labels)
+            shapes.append({name: (one.shape, one.dtype) for name, one in tensors.items()})
+        assert shapes[0] == shapes[1] == shapes[2]
+
     def test_what_a_record_adds_does_not_depend_on_the_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
         x, y = self.records()
         base = self.statistics(monkeypatch, "zero-out", x, y)

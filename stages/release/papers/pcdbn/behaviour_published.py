@@ -44,7 +44,7 @@ from stages.release.keyed_noise import KeyedNoise
 from stages.release.papers import guarantees
 from stages.release.units import check_local
 
-NAME, VERSION = "behaviour-published", 1
+NAME, VERSION = "behaviour-published", 2
 ARGUMENT = "docs/proofs/pcdbn.md#public-constants"
 FLAW = (
     "noise is added to the polynomial's public constants, while "
@@ -115,7 +115,8 @@ def make(given: Given) -> Released:
     machine, dynamics = pretrain(windows, layout, options, _constants(keyed, options, epsilon))
     rows = RowMap(layout, np.zeros(layout.attributes, np.int64), SCALES, _units(machine, dynamics, layout))
     made = torch.from_numpy(rows(x, np.ones(len(x), np.uint8)) / LIMIT).float()
-    head, losses = fine_tune(made, torch.from_numpy(y).long(), layout, options, keyed, epsilon)
+    known = (made, torch.from_numpy(y).long(), len(given.facts.labels))
+    head, losses = fine_tune(known, layout, options, keyed, epsilon)
     details = {"layout": asdict(layout), "scales": asdict(SCALES), "epochs": options.epochs}
     return {**rows.tensors(), **head}, {**details, "losses": losses}
 
@@ -208,14 +209,18 @@ def _units(machine: Machine, dynamics: Dynamics, layout: WindowLayout) -> Machin
 
 
 def fine_tune(
-    rows: Tensor, labels: Tensor, layout: WindowLayout, options: Options, keyed: KeyedNoise, epsilon: float
+    known: tuple[Tensor, Tensor, int],
+    layout: WindowLayout,
+    options: Options,
+    keyed: KeyedNoise,
+    epsilon: float,
 ) -> tuple[dict[str, NDArray[np.float64]], list[float]]:
-    """The softmax layer by Adam, with shared noise on the pooled units in every step (Eq.
-
-    18: Delta_C = |p| + |p|^2 / 4), and the mean perturbed loss of every epoch.
+    """The softmax layer on rows, labels and a number of classes by Adam, with shared noise on the pooled units in
+    every step (Eq. 18: Delta_C = |p| + |p|^2 / 4), and the mean perturbed loss of every epoch.
     """
+    rows, labels, classes = known
     pooled, order = options.groups * layout.blocks, torch.Generator().manual_seed(SEED)
-    head = torch.nn.Linear(rows.shape[1], int(labels.max()) + 1)
+    head = torch.nn.Linear(rows.shape[1], classes)
     torch.nn.init.zeros_(head.weight)
     torch.nn.init.zeros_(head.bias)
     optimiser = torch.optim.Adam(head.parameters(), lr=10 * options.rate)
