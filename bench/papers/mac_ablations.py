@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 RESULTS = Path(__file__).parents[1] / "results/papers/mac-ablations.json"
 CHANGES: dict[str, dict[str, Any]] = {
-    "softplus, no biases": {"units": "softplus"},
-    "first weights N(0, 1 / inputs)": {"initial": "scaled"},
     "batches of 50, 20 epochs": {"batch": 50, "epochs": 20},
+    "softplus, no biases": {"units": "softplus"},
+    "thresholds learned, 0.01 at most": {"thresholds": "learned", "threshold": 0.01},
     "rate 0.001, decay 0.9": {"learning_rate": 0.001, "decay": 0.9},
     "z: rate 0.02": {"z_rate": 0.02},
-    "z: plain descent": {"z_optimiser": "sgd"},
-    "thresholds learned, 0.01 at most": {"thresholds": "learned", "threshold": 0.01},
-    "bounds 12.5 and 20": {"bound_z": 12.5, "bound_w": 20.0},
     "sigma 2.2": {"sigma": 2.2},
+    "first weights N(0, 1 / inputs)": {"initial": "scaled"},
+    "z: plain descent": {"z_optimiser": "sgd"},
+    "bounds 12.5 and 20": {"bound_z": 12.5, "bound_w": 20.0},
 }
 """The paper's side of each difference (Table 2), by itself."""
 USPS, MNIST = ("usps", 8.0, "authors-usps"), ("mnist", 0.5, "authors-mnist")
