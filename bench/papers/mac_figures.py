@@ -30,7 +30,8 @@ PICTURE = Path(__file__).parents[2] / "docs/papers/dp-mac-figures.svg"
 LABELS = (0, 3, 5, 6, 8)
 CLAIMED = 0.5
 WITHOUT_NOISE = {"sigma": 0.01, "projection_sigma": 0.01}
-SIDE, LEVELS = 28, 99
+SIDE, LEVELS, GREYS = 28, 9, 15
+"""Of a filter; steps of colour of filters and digits: the picture is to be small."""
 TRUE = {"hidden": -0.7, "output": 0.7}
 """The weights that made the targets of Fig. 2."""
 RECORDS, SIGMA = 500, 1.7
@@ -59,7 +60,7 @@ def measure() -> None:
 
 
 def classifier(more: dict[str, Any]) -> tuple[Any, float]:
-    """A release of `authors-mnist`, and its accuracy; with nothing changed that of bench.papers.interactive."""
+    """A release of `authors-mnist`, and its accuracy."""
     from stages.release.papers.dp_mac import dp_mac
 
     train, test = (interactive.READERS["mnist"](part) for part in (True, False))
@@ -164,8 +165,9 @@ def draw() -> None:
     rows = right.subplots(len(filters) + len(strips), 1, height_ratios=[2] * len(filters) + [1] * len(strips))
     for panel, (name, images) in zip(rows, (filters | strips).items(), strict=True):
         looks = {"cmap": "PuOr", "vmin": -LEVELS} if name in filters else {"cmap": "gray", "vmin": 0}
-        greatest = LEVELS if name in filters else 255
-        panel.imshow(strip(images), vmax=greatest, interpolation="none", **looks)
+        greatest = LEVELS if name in filters else GREYS
+        shown = strip(images) if name in filters else np.rint(strip(images) * GREYS / 255)
+        panel.imshow(shown, vmax=greatest, interpolation="none", **looks)
         panel.set(xticks=[], yticks=[])
         panel.set_ylabel(name, fontsize=8, rotation=0, ha="right", va="center")
     rows[0].set_title("labels " + ", ".join(map(str, LABELS)), fontsize=8)
