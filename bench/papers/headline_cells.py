@@ -384,7 +384,9 @@ def behaviour_cells() -> Iterator[Cell]:
 
 
 def interactive_cells() -> Iterator[Cell]:
-    """DP-MAC as its authors' program has it, optimized noise as published, by its isotropic solution."""
+    """DP-MAC as its authors' program has it, and Table 2's networks with that program's units and first weights;
+    optimized noise as published, by its isotropic solution.
+    """
     from bench.papers import interactive
 
     papers = {"dp-mac": "DP-MAC", "optimized-noise": "optimized noise"}
@@ -392,8 +394,10 @@ def interactive_cells() -> Iterator[Cell]:
         options = asked["options"]
         program = str(options.get("preset")).startswith("authors") and len(options) == 1
         published = options.get("calibration") == "published" and options.get("solution") != "alternating"
-        if asked["mechanism"] in papers and (program or published):
-            words = (asked["mechanism"], asked["dataset"], f"{asked['epsilon']:g}", options.get("model", ""))
+        table = str(options.get("preset")).startswith("paper") and options.get("initial") == "glorot"
+        if asked["mechanism"] in papers and (program or published or table):
+            more = options["preset"] if table else options.get("model", "")
+            words = (asked["mechanism"], asked["dataset"], f"{asked['epsilon']:g}", more)
             yield Cell(_joined(*filter(None, words)), papers[asked["mechanism"]], "interactive", asked)
 
 
