@@ -1,23 +1,31 @@
 """Accuracy of neuron noise injection after every epoch: the paper's Figs. 5 to 7.
 
     AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.neuron_epochs              tables: a few minutes of a core
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.neuron_epochs mnist        Fig. 7: six minutes a curve
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.neuron_epochs mnist --batch 1800 --epsilon 0.1
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.neuron_epochs mnist        Fig. 7: minutes a curve
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.neuron_epochs mnist --batch 1800 --epsilon 0.1 --key 1
+    --state FOLDER --minutes 9
     python -m bench.papers.neuron_epochs --draw                                        docs/papers/neuron-epochs.svg
 
 The mechanism's own training (`algorithm`: Algorithms 1 and 2 to the letter), looked at between two steps; the panels
 "non private" are the same network without noise. On tables the mean over the ten folds, 100 epochs as in the paper, of
-`--iterations` steps instead of 3,000; on MNIST one key, 25 epochs of 100 steps of 250 records or, with `--batch`, of
-the paper's 1,800 under the same noise.
-Each curve is written to bench/results/papers/neuron-epochs.json as soon as it ends, and is not made again.
+`--iterations` steps instead of 3,000; on MNIST one key a curve (`--key`, 0 unless told), 25 epochs of 100 steps of 250
+records or, with `--batch`, of the paper's 1,800 under the same noise: the ratios are those of 250, so that every bias
+of a key begins where it does with them.
+On MNIST every epoch is written to bench/results/papers/neuron-epochs.json as it ends, and a command that was stopped,
+or stopped itself after `--minutes`, goes on from `--state`; a curve that is there is not made again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +47,16 @@ LOOKS = ((None, "#55616a"), (1.0, "#15803d"), (0.5, "#1d5fae"), (0.1, "#a8433b")
 Curve = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Way:
+    """How a curve is made: from which noise, where its state is, until when, and who is told of every epoch."""
+
+    key: int = 0
+    state: Path | None = None
+    until: float = math.inf
+    told: Callable[[list[float]], None] = lambda found: None
+
+
 def options_of(dataset: str, iterations: int, batch: int | None) -> dict[str, Any]:
     """Of the release."""
     options = {"preset": "algorithm", **PUBLISHED_SETTINGS[dataset]}
@@ -48,46 +66,98 @@ def options_of(dataset: str, iterations: int, batch: int | None) -> dict[str, An
     return options | ({"batch": batch} if batch else {})
 
 
-def measure(dataset: str, epsilon: float | None, options: dict[str, Any]) -> Curve:
-    """The mean curve over folds; entry e is after e + 1 epochs."""
+def epochs_of(options: dict[str, Any]) -> int:
+    """Of a whole curve."""
+    from stages.release.papers.neuron import neuron_noise
+
+    return int(options.get("epochs") or neuron_noise.SETTINGS[options["setting"]]["epochs"])
+
+
+def measure(dataset: str, epsilon: float | None, options: dict[str, Any], way: Way) -> None:
+    """Tell the mean curve over folds; entry e is after e + 1 epochs. Of images, every epoch as it ends."""
     from bench.flagship.pipeline import Pipeline
 
     folds = FOLDS.get(dataset, 0)
     release = {"mechanism": "neuron-noise", "epsilon": epsilon or 1.0, "options": options}
-    curves = []
+    curves: list[list[float]] = []
     with tempfile.TemporaryDirectory(prefix="airlock-bench-") as folder:
         pipeline = Pipeline(Path(folder), dataset)
         for fold in range(max(folds, 1)):
             params = pipeline.params(ingest={"folds": folds, "fold": fold}, release=release)
             pipeline.seal(params)
-            curves.append(follow(pipeline, params, epsilon is not None, fold))
-    asked = {"dataset": dataset, "epsilon": epsilon, "options": options, "records": pipeline.facts.n}
+            asked = {"dataset": dataset, "epsilon": epsilon, "options": options}
+            asked |= {"records": pipeline.facts.n, "folds": folds}
+            if not folds:
+                follow(pipeline, params, epsilon is not None, replace(way, told=teller(asked, way)))
+                return
+            curves.append(follow(pipeline, params, epsilon is not None, replace(way, key=fold)))
     means = [statistics.fmean(values) for values in zip(*curves, strict=True)]
-    return {**asked, "folds": folds, "accuracies": means, "last": [curve[-1] for curve in curves]}
+    keep({**asked, "accuracies": means, "last": [curve[-1] for curve in curves]})
 
 
-def follow(pipeline: Any, params: Any, noisy: bool, number: int) -> list[float]:
+def teller(asked: Curve, way: Way) -> Callable[[list[float]], None]:
+    """Who keeps a curve of images after every epoch."""
+
+    def told(found: list[float]) -> None:
+        keep({**asked, "key": way.key, "accuracies": found, "last": found[-1:]})
+        print(asked["dataset"], asked["epsilon"], way.key, len(found), f"{100 * found[-1]:.1f} %", flush=True)
+
+    return told
+
+
+def follow(pipeline: Any, params: Any, noisy: bool, way: Way) -> list[float]:
     """Train as the mechanism does, and judge the network after every epoch on the held-out records."""
+    from airlock.models.memory import keep_pages
     from airlock.models.papers.networks import build
+    from bench.papers.neuron_course import Lean, walk
+    from stages.checkpoints import Checkpoint
     from stages.release.keyed_noise import KeyedNoise
     from stages.release.papers.dp_sgd.dp_sgd import load
     from stages.release.papers.neuron import neuron_noise, training
 
+    keep_pages()
     recipe, facts = neuron_noise.resolve(params, pipeline.facts), pipeline.facts
     data, held_out = load(pipeline.sealed(params), facts), load(holdout(pipeline, params), facts)
-    network, noise = build(recipe.network, recipe.shape, recipe.classes, seed=training.SEED), {}
+    network: Any = build(recipe.network, recipe.shape, recipe.classes, seed=training.SEED)
+    network, noise = Lean(network) if facts.kind == "image" else network, {}
     if noisy:
-        parts = training.proportions(training.found_ratios(recipe, data), recipe)
+        parts = training.proportions(known_ratios(recipe, data, facts, way.state), recipe)
         scales = parts * (training.sensitivity(data, recipe) / recipe.epsilons[0])
-        noise = {"scales": scales, "keyed": KeyedNoise(bytes([number]) * 32, f"epochs {facts.population}")}
-    found: list[float] = []
+        noise = {"scales": scales, "keyed": KeyedNoise(bytes([way.key]) * 32, f"epochs {facts.population}")}
+    descent = training.Descent(network, data, recipe, **noise)  # type: ignore[arg-type]
+    about = [facts.population, noisy, recipe.epsilons, recipe.options.model_dump(mode="json"), way.key]
+    keeper = Checkpoint(way.state, _identity(about))
+    return walk(descent, keeper, held_out, epochs=recipe.options.epochs or 1, until=way.until, told=way.told)
 
-    def tick(step: int, count: int) -> None:
-        if step and step % (recipe.options.iterations or 1) == 0:
-            found.append(judge(network, held_out))
 
-    training.descend(network, data, recipe, recipe.steps, tick=tick, **noise)  # type: ignore[arg-type]
-    return [*found, judge(network, held_out)]
+def known_ratios(recipe: Any, data: Any, facts: Any, state: Path | None) -> Any:
+    """Contribution ratios, which depend on neither key nor epsilon, and here on no `--batch`; found once a state.
+
+    Noise is drawn for the exact bytes of its scales: ratios that differ by a rounding would have other draws.
+    """
+    import torch
+
+    from stages.checkpoints import Checkpoint
+    from stages.release.papers.neuron import training
+
+    setting = recipe.options.setting
+    batch = (
+        PUBLISHED_SETTINGS[setting].get("batch", recipe.options.batch) if setting else recipe.options.batch
+    )
+    recipe = replace(recipe, options=recipe.options.model_copy(update={"batch": batch}))
+    keeper = Checkpoint(
+        state, _identity(["ratios", facts.population, recipe.options.model_dump(mode="json"), facts.n])
+    )
+    earlier = keeper.resume()
+    if earlier:
+        return earlier[1]["ratios"].numpy()
+    found = training.found_ratios(recipe, data)
+    keeper.keep(0, {"ratios": torch.from_numpy(found)})
+    return found
+
+
+def _identity(about: list[Any]) -> str:
+    return sha256(json.dumps(about).encode()).hexdigest()
 
 
 def holdout(pipeline: Any, params: Any) -> Any:
@@ -98,22 +168,6 @@ def holdout(pipeline: Any, params: Any) -> Any:
 
     pipeline.open_holdout(params)
     return pq.ParquetFile(pipeline.workspace / perturb.HOLDOUT / "holdout.parquet").iter_batches(4096)
-
-
-def judge(network: Any, held_out: Any) -> float:
-    """Accuracy as the network is now; training goes on as if nobody had looked."""
-    import torch
-
-    from stages.release.papers.neuron.training import known_rows
-
-    network.eval()
-    with torch.no_grad():
-        right = [
-            network(held_out.scaled(rows)).argmax(1) == held_out.labels[rows]
-            for rows in torch.split(known_rows(held_out), 1000)
-        ]
-    network.train()
-    return float(torch.cat(right).double().mean())
 
 
 def draw(curves: list[Curve]) -> None:
@@ -149,23 +203,44 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, help="only this one; 0 is without noise")
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help="steps in an epoch, on tables")
     parser.add_argument("--batch", type=int, help="records in a step, on MNIST")
+    parser.add_argument("--key", type=int, default=0, choices=range(256), metavar="KEY", help="on MNIST")
+    parser.add_argument("--state", type=Path, help="a folder from which a curve of MNIST goes on")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="stop after the epoch in which they end"
+    )
     parser.add_argument("--draw", action="store_true", help="only draw")
     wanted = parser.parse_args()
     if wanted.draw:
         draw(read())
         return
+    if wanted.state:
+        wanted.state.mkdir(parents=True, exist_ok=True)
+    way = Way(wanted.key, wanted.state, time.monotonic() + 60 * wanted.minutes)
     for dataset in wanted.dataset or ("wdbc", "dermatology"):
         options = options_of(dataset, wanted.iterations, wanted.batch)
         for epsilon, _ in LOOKS:
-            named = (dataset, epsilon, options.get("batch"))
-            known = any(
-                (one["dataset"], one["epsilon"], one["options"].get("batch")) == named for one in read()
-            )
+            asked = {"dataset": dataset, "epsilon": epsilon, "options": options, "key": wanted.key}
             offered = epsilon in PAPER[dataset] if epsilon else dataset in WITHOUT_NOISE
-            if offered and not known and wanted.epsilon in (None, epsilon or 0.0):
-                curve = measure(dataset, epsilon, options)
-                RESULTS.write_text(json.dumps([*read(), curve], indent=1, sort_keys=True) + "\n")
-                print(dataset, epsilon, f"{100 * curve['accuracies'][-1]:.1f} %", flush=True)
+            if offered and not finished(asked) and wanted.epsilon in (None, epsilon or 0.0):
+                measure(dataset, epsilon, options, way)
+
+
+def finished(asked: Curve) -> bool:
+    """Whether that curve is there, all of it."""
+    return any(
+        _named(one) == _named(asked) and len(one["accuracies"]) >= epochs_of(one["options"]) for one in read()
+    )
+
+
+def _named(curve: Curve) -> tuple[Any, ...]:
+    key = curve.get("key", 0) if curve["dataset"] not in FOLDS else None
+    return curve["dataset"], curve["epsilon"], curve["options"].get("batch"), key
+
+
+def keep(curve: Curve) -> None:
+    """In the place of what there was of it."""
+    curves = [one for one in read() if _named(one) != _named(curve)]
+    RESULTS.write_text(json.dumps([*curves, curve], indent=1, sort_keys=True) + "\n")
 
 
 def read() -> list[Curve]:

@@ -182,10 +182,10 @@ def six_convolutions(shape: Shape, classes: int) -> Ordered:
     return network(shape, classes)
 
 
-def perceptron(shape: Shape, classes: int) -> Ordered:
-    """One hidden layer of 64 units."""
+def perceptron(shape: Shape, classes: int, units: int = 64) -> Ordered:
+    """One hidden layer."""
     return Ordered(
-        nn.Sequential(nn.Flatten(), nn.Linear(_size(shape), 64), nn.Tanh(), nn.Linear(64, classes))
+        nn.Sequential(nn.Flatten(), nn.Linear(_size(shape), units), nn.Tanh(), nn.Linear(units, classes))
     )
 
 

@@ -120,37 +120,55 @@ def descend(
     keyed: KeyedNoise | None = None,
     tick: Tick = silent,
 ) -> list[float]:
-    """So many steps of Adam on random batches of raw records, with noise on neurons and loss where `scales`
-    are given; then the mean of the perturbed loss in each epoch is returned.
-    """
-    options, rows = recipe.options, known_rows(data)
-    optimiser = torch.optim.Adam(network.parameters(), lr=options.learning_rate or 1e-3)
-    order = torch.Generator().manual_seed(SEED)
-    network.train()
-    told: list[float] = []
+    """So many steps; the mean of the perturbed loss in each epoch is returned, where there is one."""
+    course, told = Descent(network, data, recipe, scales=scales, keyed=keyed), list[float]()
     for step in range(count):
         if step % max(1, count // 100) == 0:
             tick(step, count)
-        if scales is not None and keyed is not None and (step == 0 or options.refresh == "step"):
-            set_noise(network, scales * _draws(network, recipe, keyed, step, scales))
-        batch = rows[torch.randint(len(rows), (min(options.batch or 1, len(rows)),), generator=order)]
-        losses = losses_of(network, data, batch)
+        told += course.take(step)
+    epoch = recipe.options.iterations or 1
+    return [fmean(told[place : place + epoch]) for place in range(0, len(told), epoch)]
+
+
+class Descent:
+    """Adam on random batches of raw records, with noise on neurons and loss where `scales` are given."""
+
+    def __init__(
+        self,
+        network: Ordered,
+        data: Data,
+        recipe: Recipe,
+        *,
+        scales: Ratios | None = None,
+        keyed: KeyedNoise | None = None,
+    ) -> None:
+        self.network, self.data, self.recipe, self.scales, self.keyed = network, data, recipe, scales, keyed
+        self.rows, self.order = known_rows(data), torch.Generator().manual_seed(SEED)
+        self.optimiser = torch.optim.Adam(network.parameters(), lr=recipe.options.learning_rate or 1e-3)
+        network.train()
+
+    def take(self, step: int) -> list[float]:
+        """One step; the perturbed loss, where there is one."""
+        network, options, keyed, rows = self.network, self.recipe.options, self.keyed, self.rows
+        if self.scales is not None and keyed is not None and (step == 0 or options.refresh == "step"):
+            set_noise(network, self.scales * _draws(network, self.recipe, keyed, step, self.scales))
+        batch = rows[torch.randint(len(rows), (min(options.batch or 1, len(rows)),), generator=self.order)]
+        losses = losses_of(network, self.data, batch)
         if not losses.isfinite().all():
             # A record whose loss is not finite has no part in this step.
-            losses = losses_of(network, data, batch[losses.isfinite()])
+            losses = losses_of(network, self.data, batch[losses.isfinite()])
         if not len(losses):
-            continue
-        loss = losses.mean()
+            return []
+        loss, told = losses.mean(), list[float]()
         if keyed is not None:
             drawn = float(keyed.unit_laplace(step, "loss", 1)[0])
-            perturbed = perturbed_loss(losses, recipe.epsilons[1], drawn)
+            perturbed = perturbed_loss(losses, self.recipe.epsilons[1], drawn)
             told.append(float(perturbed.detach()))
             loss = perturbed if options.update == "perturbed" else loss
-        optimiser.zero_grad()
+        self.optimiser.zero_grad()
         torch.autograd.backward(loss)
-        optimiser.step()
-    epoch = options.iterations or 1
-    return [fmean(told[place : place + epoch]) for place in range(0, len(told), epoch)]
+        self.optimiser.step()
+        return told
 
 
 def losses_of(network: Ordered, data: Data, rows: Tensor) -> Tensor:

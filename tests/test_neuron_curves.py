@@ -1,0 +1,130 @@
+"""Curves of neuron noise injection on images: the same steps, quicker, stopped and gone on (bench/papers)."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from airlock.models.papers import neurons
+from airlock.models.papers.networks import Ordered, build
+from bench.papers import neuron_course, neuron_epochs
+from stages.checkpoints import Checkpoint
+from stages.release.keyed_noise import KeyedNoise
+from stages.release.papers.dp_sgd.dp_sgd import Data
+from stages.release.papers.neuron import neuron_noise, training
+from tests.support.comparison import facts, params
+from tests.support.sealed_records import pictures
+
+SIDE, CLASSES, RECORDS = 8, 3, 60
+ABOUT = facts((SIDE, SIDE, 1), RECORDS, CLASSES)
+SHORT = {"hidden": [8, 6], "epochs": 3, "iterations": 4, "batch": 16, "relevance_records": 20}
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    x, y = pictures(RECORDS, CLASSES, side=SIDE)
+    return Data(torch.from_numpy(x), torch.from_numpy(y.astype(np.int64)))
+
+
+def recipe(**changes: Any) -> neuron_noise.Recipe:
+    return neuron_noise.resolve(params("neuron-noise", **{**SHORT, **changes}), ABOUT)
+
+
+def network(chosen: neuron_noise.Recipe) -> Ordered:
+    found = build(chosen.network, chosen.shape, chosen.classes, seed=training.SEED)
+    assert isinstance(found, Ordered)
+    return found
+
+
+def noise(key: int, data: Data) -> dict[str, Any]:
+    chosen = recipe()
+    parts = training.proportions(neuron_epochs.known_ratios(chosen, data, ABOUT, None), chosen)
+    return {"scales": 5 * parts, "keyed": KeyedNoise(bytes([key]) * 32, "test")}
+
+
+def test_the_lean_network_has_the_same_scores_and_gradients(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In doubles, with noise on every neuron, in parts that do not divide the batch; also as it predicts."""
+    monkeypatch.setattr(neuron_course, "PART", 7)
+    plain, lean = network(recipe()).double(), neuron_course.Lean(network(recipe()).double())
+    drawn = np.random.default_rng(0).standard_normal(sum(one.noise.numel() for one in neurons.offsets(plain)))
+    images, found = data.records.double() / 255, []
+    for one in (plain, lean):
+        training.set_noise(one, drawn)
+        loss = torch.nn.functional.cross_entropy(one.train()(images), data.labels)
+        torch.autograd.backward(loss)
+        gradients = [
+            parameter.grad.reshape(-1) for parameter in one.parameters() if parameter.grad is not None
+        ]
+        with torch.no_grad():
+            found.append(torch.cat([loss.detach().reshape(1), *gradients, one.eval()(images).reshape(-1)]))
+    assert [*plain.state_dict()] == [*lean.state_dict()]
+    assert torch.allclose(found[0], found[1], rtol=1e-9, atol=1e-12)
+
+
+def test_a_curve_goes_on_where_it_was_stopped(data: Data, tmp_path: Path) -> None:
+    chosen, whole, told = recipe(), Checkpoint(None, "a"), list[list[float]]()
+
+    def run(keeper: Checkpoint, **more: Any) -> tuple[list[float], list[torch.Tensor]]:
+        lean = neuron_course.Lean(network(chosen))
+        descent = training.Descent(lean, data, chosen, **noise(0, data))
+        found = neuron_course.walk(descent, keeper, data, **more)
+        return found, [value.clone() for value in lean.state_dict().values()]
+
+    wanted, weights = run(whole, epochs=3)
+    assert len(wanted) == 3
+    stopped, _ = run(Checkpoint(tmp_path, "a"), epochs=2)
+    assert stopped == wanted[:2]
+    late, _ = run(Checkpoint(tmp_path, "a"), epochs=3, until=-math.inf)
+    assert late == wanted[:2]
+    found, others = run(Checkpoint(tmp_path, "a"), epochs=3, told=lambda curve: told.append(list(curve)))
+    assert (found, told) == (wanted, [wanted])
+    assert all(torch.equal(one, other) for one, other in zip(weights, others, strict=True))
+
+
+def test_a_walk_takes_the_steps_of_the_mechanism(data: Data) -> None:
+    chosen, given = recipe(), noise(0, data)
+    one, other = network(chosen), network(chosen)
+    training.descend(one, data, chosen, chosen.steps, **given)
+    descent = training.Descent(other, data, chosen, **given)
+    neuron_course.walk(descent, Checkpoint(None, ""), data, epochs=3)
+    assert all(
+        torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    )
+
+
+def test_a_key_has_the_same_noise_in_larger_batches(data: Data, tmp_path: Path) -> None:
+    """So that curves of one key differ in their batches alone; another key has other noise."""
+    setting = {"setting": "mnist", "relevance_records": 20, "hidden": [8, 6], "iterations": 2, "epochs": 1}
+    small, large = (recipe(**{**setting, "batch": batch}) for batch in (8, 40))
+    found = [
+        neuron_epochs.known_ratios(one, data, ABOUT, state)
+        for one in (small, large)
+        for state in (None, tmp_path)
+    ]
+    assert all(np.array_equal(found[0], one) for one in found)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_curve_replaces_what_there_was_of_it_and_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neuron_epochs, "RESULTS", tmp_path / "curves.json")
+    options = neuron_epochs.options_of("mnist", 10, None)
+    asked = {"dataset": "mnist", "epsilon": 0.1, "options": options, "key": 1}
+    table = {"dataset": "wdbc", "epsilon": 0.1, "options": {"epochs": 2, "setting": "wdbc"}}
+    neuron_epochs.keep({**table, "accuracies": [0.5, 0.6]})
+    neuron_epochs.keep({**asked, "accuracies": [0.5]})
+    assert not neuron_epochs.finished(asked)
+    neuron_epochs.keep({**asked, "accuracies": [0.5] * 25})
+    assert neuron_epochs.finished(asked) and neuron_epochs.finished({**table, "key": 7})
+    others = ({"key": 2}, {"options": {**options, "batch": neuron_epochs.WHOLE}}, {"epsilon": 0.5})
+    assert not any(neuron_epochs.finished({**asked, **other}) for other in others)
+    assert len(json.loads((tmp_path / "curves.json").read_text())) == 2
