@@ -97,6 +97,19 @@ def test_a_rough_picture_is_rougher_than_a_smooth_one() -> None:
     assert mac_figures.roughness(smooth) < 0.05
 
 
+def test_each_label_has_a_hidden_unit_of_its_own() -> None:
+    from airlock.models.papers import networks
+
+    network = networks.build("relu:40", (28, 28, 1), 10, seed=0)
+    with torch.no_grad():
+        last = [one for name, one in network.named_parameters() if name.endswith("weight")][1]
+        last[:, 7] = 3  # speaks for all of them, and so for none
+    chosen = [mac_figures.filter_of(network, label) for label in range(10)]
+    units = network.get_parameter("layers.1.weight").detach().numpy().reshape(40, 28, 28)
+    places = [next(k for k in range(40) if np.array_equal(units[k], one)) for one in chosen]
+    assert len(set(places)) == 10 and 7 not in places
+
+
 def test_the_pictures_in_docs_are_what_the_results_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,11 +81,12 @@ def classifier(more: dict[str, Any]) -> tuple[Any, float]:
 
 
 def filter_of(network: Any, label: int) -> Any:
-    """Weights of the hidden unit whose weight to the label is the greatest."""
+    """Weights of the hidden unit whose weight to the label is furthest above those to all others: each has its own."""
     first, last = (
         one.detach().numpy() for name, one in network.named_parameters() if name.endswith("weight")
     )
-    return first[int(last[label].argmax())].reshape(SIDE, SIDE)
+    ahead = last[label] - np.delete(last, label, axis=0).max(0)
+    return first[int(ahead.argmax())].reshape(SIDE, SIDE)
 
 
 def roughness(image: Any) -> float:
