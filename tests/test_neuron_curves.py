@@ -113,6 +113,22 @@ def test_a_key_has_the_same_noise_in_larger_batches(data: Data, tmp_path: Path) 
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_what_follows_batches_of_another_size_begins_where_they_ended(data: Data, tmp_path: Path) -> None:
+    small, large = recipe(batch=8), recipe(batch=40)
+    way = neuron_epochs.Way(state=tmp_path, after=8)
+    keepers = [
+        neuron_epochs._keeper(small, ABOUT, True, neuron_epochs.Way(state=tmp_path), None),
+        neuron_epochs._keeper(large, ABOUT, True, way, 8),
+        neuron_epochs._keeper(large, ABOUT, True, way, None),
+        neuron_epochs._keeper(large, ABOUT, True, neuron_epochs.Way(state=tmp_path), None),
+    ]
+    keepers[0].keep(1, {"weights": torch.ones(3)})
+    assert torch.equal(neuron_epochs.begun_from(keepers[1])["weights"], torch.ones(3))
+    assert keepers[2].resume() is None and keepers[3].resume() is None
+    with pytest.raises(SystemExit, match="make that curve first"):
+        neuron_epochs.begun_from(keepers[2])
+
+
 def test_a_curve_replaces_what_there_was_of_it_and_others_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +141,11 @@ def test_a_curve_replaces_what_there_was_of_it_and_others_stay(
     assert not neuron_epochs.finished(asked)
     neuron_epochs.keep({**asked, "accuracies": [0.5] * 25})
     assert neuron_epochs.finished(asked) and neuron_epochs.finished({**table, "key": 7})
-    others = ({"key": 2}, {"options": {**options, "batch": neuron_epochs.WHOLE}}, {"epsilon": 0.5})
+    others = (
+        {"key": 2},
+        {"after": 500},
+        {"options": {**options, "batch": neuron_epochs.WHOLE}},
+        {"epsilon": 0.5},
+    )
     assert not any(neuron_epochs.finished({**asked, **other}) for other in others)
     assert len(json.loads((tmp_path / "curves.json").read_text())) == 2

@@ -10,7 +10,7 @@ The mechanism's own training (`algorithm`: Algorithms 1 and 2 to the letter), lo
 "non private" are the same network without noise. On tables the mean over the ten folds, 100 epochs as in the paper, of
 `--iterations` steps instead of 3,000; on MNIST one key a curve (`--key`, 0 unless told), 25 epochs of 100 steps of 250
 records or, with `--batch`, of the paper's 1,800 under the same noise: the ratios are those of 250, so that every bias
-of a key begins where it does with them.
+of a key begins where it does with them. `--after 250` begins with all parameters as batches of 250 left them.
 On MNIST every epoch is written to bench/results/papers/neuron-epochs.json as it ends, and a command that was stopped,
 or stopped itself after `--minutes`, goes on from `--state`; a curve that is there is not made again.
 """
@@ -49,9 +49,12 @@ Curve = dict[str, Any]
 
 @dataclass(frozen=True)
 class Way:
-    """How a curve is made: from which noise, where its state is, until when, and who is told of every epoch."""
+    """How a curve is made: from which noise, after which batches, where its state is, until when, and who is told of
+    every epoch.
+    """
 
     key: int = 0
+    after: int | None = None
     state: Path | None = None
     until: float = math.inf
     told: Callable[[list[float]], None] = lambda found: None
@@ -99,7 +102,8 @@ def teller(asked: Curve, way: Way) -> Callable[[list[float]], None]:
     """Who keeps a curve of images after every epoch."""
 
     def told(found: list[float]) -> None:
-        keep({**asked, "key": way.key, "accuracies": found, "last": found[-1:]})
+        begun = {"after": way.after} if way.after else {}
+        keep({**asked, **begun, "key": way.key, "accuracies": found, "last": found[-1:]})
         print(asked["dataset"], asked["epsilon"], way.key, len(found), f"{100 * found[-1]:.1f} %", flush=True)
 
     return told
@@ -109,8 +113,7 @@ def follow(pipeline: Any, params: Any, noisy: bool, way: Way) -> list[float]:
     """Train as the mechanism does, and judge the network after every epoch on the held-out records."""
     from airlock.models.memory import keep_pages
     from airlock.models.papers.networks import build
-    from bench.papers.neuron_course import Lean, walk
-    from stages.checkpoints import Checkpoint
+    from bench.papers.neuron_course import Lean, put, walk
     from stages.release.keyed_noise import KeyedNoise
     from stages.release.papers.dp_sgd.dp_sgd import load
     from stages.release.papers.neuron import neuron_noise, training
@@ -125,9 +128,31 @@ def follow(pipeline: Any, params: Any, noisy: bool, way: Way) -> list[float]:
         scales = parts * (training.sensitivity(data, recipe) / recipe.epsilons[0])
         noise = {"scales": scales, "keyed": KeyedNoise(bytes([way.key]) * 32, f"epochs {facts.population}")}
     descent = training.Descent(network, data, recipe, **noise)  # type: ignore[arg-type]
-    about = [facts.population, noisy, recipe.epsilons, recipe.options.model_dump(mode="json"), way.key]
-    keeper = Checkpoint(way.state, _identity(about))
+    keeper, earlier = (_keeper(recipe, facts, noisy, way, batch) for batch in (None, way.after))
+    if way.after:
+        put(descent, begun_from(earlier))
     return walk(descent, keeper, held_out, epochs=recipe.options.epochs or 1, until=way.until, told=way.told)
+
+
+def begun_from(earlier: Any) -> Any:
+    """The state in which batches of another size ended.
+
+    Raises:
+        SystemExit: there is none.
+    """
+    found = earlier.resume()
+    if found is None:
+        raise SystemExit("--after: make that curve first, with the same --key and --state")
+    return found[1]
+
+
+def _keeper(recipe: Any, facts: Any, noisy: bool, way: Way, batch: int | None) -> Any:
+    """Of this curve, or of the one with batches of so many."""
+    from stages.checkpoints import Checkpoint
+
+    options = recipe.options.model_dump(mode="json") | ({"batch": batch} if batch else {})
+    about = [facts.population, noisy, recipe.epsilons, options, way.key]
+    return Checkpoint(way.state, _identity([*about, *([way.after] if way.after and not batch else [])]))
 
 
 def known_ratios(recipe: Any, data: Any, facts: Any, state: Path | None) -> Any:
@@ -171,27 +196,33 @@ def holdout(pipeline: Any, params: Any) -> Any:
 
 
 def draw(curves: list[Curve]) -> None:
-    """A panel a data set: ours as lines, crosses where the paper ends."""
+    """A panel a data set: ours as lines, as far as they came, crosses where the paper ends."""
     shown = [name for name in PAPER if any(curve["dataset"] == name for curve in curves)]
     figure, first = canvas((3.7 * len(shown) + 0.4, 3.6))
     first.remove()
     for panel, dataset in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
         for epsilon, colour in LOOKS:
             paper = PAPER[dataset].get(epsilon) if epsilon else WITHOUT_NOISE.get(dataset)
-            for curve in curves:
-                if (curve["dataset"], curve["epsilon"]) == (dataset, epsilon):
-                    up = [100 * value for value in curve["accuracies"]]
-                    label = f"claimed {epsilon:g}" if epsilon else "without noise"
-                    whole = curve["options"].get("batch") == WHOLE
-                    label += f", batches of {WHOLE:,}" if whole else ""
-                    panel.plot(range(1, len(up) + 1), up, ":" if whole else "-", color=colour, label=label)
-                    if paper:
-                        panel.plot([len(up)], [100 * paper], "x", color=colour)
-        panel.set(title=dataset, xlabel="epochs", xscale="log")
+            own = [one for one in curves if (one["dataset"], one["epsilon"]) == (dataset, epsilon)]
+            own = [one for one in own if not one.get("after")]
+            for curve in sorted(own, key=_named):
+                up = [100 * value for value in curve["accuracies"]]
+                look = {"color": colour, "alpha": 0.5 if curve.get("key") else 1.0}
+                style = ":" if curve["options"].get("batch") == WHOLE else "-"
+                panel.plot(range(1, len(up) + 1), up, style, label=_label(curve), **look)
+            if paper and own:
+                panel.plot([epochs_of(own[0]["options"])], [100 * paper], "x", color=colour)
+        panel.set(title=dataset, xlabel="epochs", xscale="log" if dataset in FOLDS else "linear")
         panel.grid(alpha=0.3)
         panel.legend(fontsize=8, frameon=False, loc="lower right")
     figure.axes[0].set_ylabel("accuracy, per cent")
     keep_picture(figure, PICTURE)
+
+
+def _label(curve: Curve) -> str:
+    label = f"claimed {curve['epsilon']:g}" if curve["epsilon"] else "without noise"
+    label += f", key {curve['key']}" if "key" in curve else ""
+    return label + (f", batches of {WHOLE:,}" if curve["options"].get("batch") == WHOLE else "")
 
 
 def main() -> None:
@@ -204,6 +235,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help="steps in an epoch, on tables")
     parser.add_argument("--batch", type=int, help="records in a step, on MNIST")
     parser.add_argument("--key", type=int, default=0, choices=range(256), metavar="KEY", help="on MNIST")
+    parser.add_argument("--after", type=int, help="begin where batches of so many records ended")
     parser.add_argument("--state", type=Path, help="a folder from which a curve of MNIST goes on")
     parser.add_argument(
         "--minutes", type=float, default=math.inf, help="stop after the epoch in which they end"
@@ -215,11 +247,12 @@ def main() -> None:
         return
     if wanted.state:
         wanted.state.mkdir(parents=True, exist_ok=True)
-    way = Way(wanted.key, wanted.state, time.monotonic() + 60 * wanted.minutes)
+    way = Way(wanted.key, wanted.after, wanted.state, time.monotonic() + 60 * wanted.minutes)
     for dataset in wanted.dataset or ("wdbc", "dermatology"):
         options = options_of(dataset, wanted.iterations, wanted.batch)
         for epsilon, _ in LOOKS:
             asked = {"dataset": dataset, "epsilon": epsilon, "options": options, "key": wanted.key}
+            asked |= {"after": wanted.after}
             offered = epsilon in PAPER[dataset] if epsilon else dataset in WITHOUT_NOISE
             if offered and not finished(asked) and wanted.epsilon in (None, epsilon or 0.0):
                 measure(dataset, epsilon, options, way)
@@ -233,8 +266,10 @@ def finished(asked: Curve) -> bool:
 
 
 def _named(curve: Curve) -> tuple[Any, ...]:
-    key = curve.get("key", 0) if curve["dataset"] not in FOLDS else None
-    return curve["dataset"], curve["epsilon"], curve["options"].get("batch"), key
+    """Data set, epsilon, batch, (of images) key and what was before; numbers, so that curves have an order."""
+    key = -1 if curve["dataset"] in FOLDS else curve.get("key", 0)
+    after = curve.get("after") or 0
+    return curve["dataset"], curve["epsilon"] or 0, curve["options"].get("batch", 0), key, after
 
 
 def keep(curve: Curve) -> None:

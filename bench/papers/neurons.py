@@ -82,7 +82,7 @@ def cells() -> Iterator[Cell]:
                 asked = {
                     "options": {"preset": preset, **PUBLISHED_SETTINGS[dataset]},
                     "reading": f"as published, {preset}",
-                    # There the draw of the first biases decides: one key says little.
+                    # There accuracy jumps with the draw and from epoch to epoch: one key says little.
                     "keys": 5 if (dataset, epsilon) == ("mnist", 0.1) else 1,
                 }
                 if dataset != "mnist" or preset == "algorithm":
