@@ -229,4 +229,5 @@ def draw(rows: Sequence[ComparisonRow], target: Path) -> None:
 
 def _tick(cell: HeadlineCell, row: ComparisonRow | None) -> str:
     attacked = "" if row is None or row.attacked is None else f"\nattacked: ≥ {row.attacked:.2g}"
-    return f"{cell.paper}\n{cell.dataset}, claimed {cell.claimed:g}{attacked}"
+    own = f" (the cross: {cell.own_data})" if cell.own_data else ""
+    return f"{cell.paper}\n{cell.dataset}{own}, claimed {cell.claimed:g}{attacked}"

@@ -283,7 +283,10 @@ class Behaviour(Kind):
         return next((row for row in found if (row["task"], row["features"], row["epsilon"]) == wanted), None)
 
     def finished(self, asked: Row, row: Row) -> bool:
-        return bool(row["keys"] >= asked["keys"])
+        from bench.papers import behaviour
+
+        length = asked.get("epochs", behaviour.READINGS["published"]["options"]["epochs"])
+        return bool(row["keys"] >= asked["keys"] and row["epochs"] >= length)
 
     def keep(self, row: Row) -> None:
         from bench.papers import behaviour

@@ -15,6 +15,7 @@ from airlock.models.papers.boltzmann import Machine, normalise
 from airlock.models.papers.chebyshev import polynomial
 from airlock.models.papers.dynamics import Dynamics
 from airlock.params import Params
+from bench.papers import behaviour as behaviour_bench
 from stages.release.papers.pcdbn import behaviour_published as published
 from tests.models.papers.test_dynamics import SMALL
 from tests.release.papers.pcdbn.test_behaviour import FACTS, KEY, Reader, network
@@ -102,3 +103,13 @@ def test_delta_is_taken_from_the_batch_itself() -> None:
         for scale in (0.1, 1.0)
     ]
     assert 0 < deltas[0] < deltas[1]
+
+
+def test_an_attack_on_the_whole_training_refutes_what_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the page's attack, after two epochs instead of 600; of a claimed 8 a hundred runs cannot say it."""
+    monkeypatch.setitem(behaviour_bench.READINGS["published"], "options", {"epochs": 2})
+    found = behaviour_bench.attack_published()
+    assert [one["epsilon"] for one in found] == [*behaviour_bench.PAPER]
+    verdicts = {one["epsilon"]: one["findings"][0] for one in found}
+    assert verdicts[0.1]["verdict"] == verdicts[2.0]["verdict"] == "refutes the claim"
+    assert all(one["false_alarms"] == 0 and one["hits"] == one["trials"] for one in verdicts.values())
