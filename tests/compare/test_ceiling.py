@@ -82,26 +82,53 @@ def test_two_tables_alike_are_the_kinds_with_two_labels() -> None:
     assert ceiling.least_gaussian_error(k, even, 0.2) == pytest.approx(gauss)
 
 
+ASKEW = [math.inf, 1.0, 0.03]
+"""Along the record, and along two others."""
+
+
+@pytest.mark.parametrize("ridge", ASKEW)
 @pytest.mark.parametrize("labels", [2, 4])
-def test_a_mirrored_rule_is_its_own_inverse_and_keeps_lengths(labels: int) -> None:
+def test_a_mirrored_rule_is_its_own_inverse_and_keeps_volumes(labels: int, ridge: float) -> None:
     drawn = np.random.default_rng(labels)
-    x, rule = drawn.standard_normal((80, 5)), drawn.standard_normal((labels, 5))
+    x = drawn.standard_normal((80, 5)) * [1, 2, 3, 4, 5]
+    rule = drawn.standard_normal((labels, 5))
     told, train = np.argmax(x @ rule.T, axis=1), np.arange(8, 80)
-    moved = 0
+    along, moved = small_tables.directions(x, ridge), 0
     for record in range(8):
-        k, change = small_tables.mirrored(rule, x, record, train, told)
+        given = (x, record, along[record], train)
+        k, change = small_tables.mirrored(rule, *given, told)
         again = np.argmax(x @ (rule + change).T, axis=1)
         order = np.argsort(x[record] @ rule.T)
         assert (told[record], again[record]) == (order[-1], order[-2])
         assert k == np.sum(again[train] != told[train])
-        assert np.linalg.norm(rule + change) == pytest.approx(np.linalg.norm(rule))
-        _, back = small_tables.mirrored(rule + change, x, record, train, again)
+        kept = np.linalg.norm(rule + change) == pytest.approx(np.linalg.norm(rule))
+        assert kept == math.isinf(ridge)
+        _, back = small_tables.mirrored(rule + change, *given, again)
         assert back == pytest.approx(-change)
+        # All rules near this one: a linear map there, whose determinant is taken from its differences.
+        steps = 1e-5 * np.eye(rule.size).reshape(-1, *rule.shape)
+        there = [
+            (step + small_tables.mirrored(rule + step, *given, told)[1] - change).ravel() for step in steps
+        ]
+        assert abs(np.linalg.det(np.array(there) / 1e-5)) == pytest.approx(1, abs=1e-6)
         moved += k
     assert moved > 0
 
 
-def test_the_law_says_how_much_likelier_a_mirrored_rule_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_along_other_directions_fewer_records_differ() -> None:
+    drawn = np.random.default_rng(0)
+    x = drawn.standard_normal((300, 6)) * [1, 1, 1, 1, 5, 5]
+    kept = {
+        ridge: np.mean([k.mean() for k, _, _ in small_tables.pairs(x, np.zeros((2, 6)), 50, ridge)])
+        for ridge in (math.inf, 0.1)
+    }
+    assert kept[0.1] < 0.7 * kept[math.inf]
+
+
+@pytest.mark.parametrize("ridge", ASKEW)
+def test_the_law_says_how_much_likelier_a_mirrored_rule_is(
+    ridge: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x = np.random.default_rng(0).standard_normal((40, 3))
     made: list[float] = []
     plain = small_tables.mirrored
@@ -113,22 +140,23 @@ def test_the_law_says_how_much_likelier_a_mirrored_rule_is(monkeypatch: pytest.M
         return k, change
 
     monkeypatch.setattr(small_tables, "mirrored", watched)
-    odds = np.concatenate([odds for _, odds, _ in small_tables.pairs(x, told, 5)])
+    odds = np.concatenate([odds for _, odds, _ in small_tables.pairs(x, told, 5, ridge)])
     assert odds == pytest.approx(made)
     assert odds.std() > 1
 
 
+@pytest.mark.parametrize("ridge", ASKEW)
 @pytest.mark.parametrize("private", [True, False])
-def test_no_learner_of_linear_rules_is_above_the_bound(private: bool) -> None:
+def test_no_learner_of_linear_rules_is_above_the_bound(private: bool, ridge: float) -> None:
     """One that knows all records and publishes a noisy sum of them, signed by their labels: mu-GDP if its noise is
     1/mu times the longest record. Without privacy it may be above the bound, and is.
     """
     from sklearn.linear_model import LogisticRegression
 
     drawn, mu = np.random.default_rng(5), 0.15
-    x = np.column_stack([drawn.standard_normal((150, 2)), np.ones(150)])
+    x = np.column_stack([drawn.standard_normal((150, 2)) * [1, 2], np.ones(150)])
     longest, right, least = np.linalg.norm(x, axis=1).max(), [], []
-    for differing, odds, labels in small_tables.pairs(x, np.zeros((2, 3)), 300):
+    for differing, odds, labels in small_tables.pairs(x, np.zeros((2, 3)), 300, ridge):
         order = drawn.permutation(150)
         test, train = order[:15], order[15:]
         if private:
@@ -149,12 +177,9 @@ def test_the_proofs_tables_are_the_measured_ones() -> None:
     table = small_tables.load("wdbc")
     x = small_tables.placed(table.x, row["geometry"])
     told = row["told"] * small_tables.real_rule(x, table.y.astype(np.int64))
-    errors = [
-        ceiling.least_error(differing, odds, 0.1, small_tables.DELTA).mean()
-        for differing, odds, _ in small_tables.pairs(x, told, 40)
-    ]
     bound = next(one for one in row["bounds"] if one["epsilon"] == 0.1)
-    assert 1 - np.mean(errors) == pytest.approx(bound["any"], abs=5 * bound["any_error"] * 10**0.5)
+    errors = small_tables.errors(x, told, 40, bound["any_ridge"] or math.inf, seed=0)[0.1, "any"]
+    assert 1 - errors.mean() == pytest.approx(bound["any"], abs=5 * bound["any_error"] * 10**0.5)
 
 
 def test_the_headline_table_has_them(tmp_path: Path) -> None:
