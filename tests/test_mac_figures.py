@@ -40,6 +40,28 @@ def test_a_curve_ends_where_the_whole_run_does(
     assert other["test"][-1] != row["test"][-1] and "digits" not in other
 
 
+def test_a_row_of_several_keys_is_their_mean_and_takes_the_place_of_one(
+    few: interactive.Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interactive, "RESULTS", tmp_path / "rows.json")
+    monkeypatch.setattr(interactive, "cells", lambda: [{**ASKED, "options": dict(SMALL)}])
+    found = []
+    for more in (
+        [],
+        ["--keys", "2", "--state", str(tmp_path / "state")],
+        ["--keys", "2", "--state", str(tmp_path / "state")],
+        ["--keys", "1"],
+    ):
+        monkeypatch.setattr("sys.argv", ["", *more])
+        interactive.main()
+        found.append(json.loads((tmp_path / "rows.json").read_text())["runs"])
+    ((one,), (two,), again, kept) = found
+    other = interactive.run(ASKED, few, few, None, key=1)["mean_squared_error"]
+    assert other != one["mean_squared_error"] and "keys" not in one
+    assert two["mean_squared_error"] == pytest.approx((one["mean_squared_error"] + other) / 2)
+    assert two["keys"] == 2 and again == kept == [two]
+
+
 def test_runs_that_are_there_are_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 

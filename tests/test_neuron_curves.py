@@ -149,3 +149,32 @@ def test_a_curve_replaces_what_there_was_of_it_and_others_stay(
     )
     assert not any(neuron_epochs.finished({**asked, **other}) for other in others)
     assert len(json.loads((tmp_path / "curves.json").read_text())) == 2
+
+
+def test_finished_curves_of_the_papers_batches_are_one_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neuron_epochs, "RESULTS", tmp_path / "curves.json")
+    options, rows = neuron_epochs.options_of("mnist", 10, None), tmp_path / "rows.json"
+    first = {"dataset": "mnist", "mechanism": "neuron-noise", "epsilon": 0.1, "reading": "as published"}
+    first |= {"options": options, "keys": 5, "accuracy_mean": 0.8}
+    others = [{**first, "epsilon": 0.5}, {**first, "dataset": "wdbc"}, {**first, "mechanism": "coefficients"}]
+    rows.write_text(json.dumps([first, *others]))
+    curve = {"dataset": "mnist", "epsilon": 0.1, "options": {**options, "batch": neuron_epochs.WHOLE}}
+    for key, ends, more in (
+        (1, 0.9, {}),
+        (0, 0.7, {}),
+        (2, 0.1, {"accuracies": [0.1] * 24}),
+        (3, 0.2, {"after": 250}),
+        (4, 0.3, {"options": options}),
+        (5, 0.4, {"epsilon": 0.3}),
+    ):
+        neuron_epochs.keep({**curve, "key": key, "accuracies": [0.5] * 24 + [ends], **more})
+    for _ in range(2):
+        neuron_epochs.collect(rows)
+        found = json.loads(rows.read_text())
+        (made,) = (row for row in found if row["reading"] != "as published")
+        assert len(found) == 5
+        assert made["reading"] == "as published, batches of 1,800" and made["epsilon"] == 0.1
+        assert (made["accuracies"], made["keys"], made["epochs"]) == ([0.7, 0.9], 2, 25)
+        assert made["accuracy_mean"] == pytest.approx(0.8) and made["options"]["batch"] == 1800

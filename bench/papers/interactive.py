@@ -6,11 +6,13 @@ ellipsoid costs.
     AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.interactive --only "mnist dp-sgd" --epochs 5
     --option model:=perceptron AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.interactive --option
     lower=raw --lower /tmp/lower.safetensors
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.interactive --only "mnist dp-mac" --epsilon 0.5 --keys 5
     python -m bench.papers.interactive --overhead                                            a minute
 
 Public data in memory, the mechanisms themselves, no wall: what is measured is accuracy, or (autoencoders) the
 mean over test records of the squared error summed over pixels in [0, 1]. Every run is added to
-bench/results/interactive.json as soon as it ends; `airlock compare` makes the table.
+bench/results/interactive.json as soon as it ends; `airlock compare` makes the table. With `--keys` a row is a mean over
+so many noise keys, and takes the place of a row of fewer.
 """
 
 from __future__ import annotations
@@ -236,7 +238,9 @@ def remember(path: Path) -> None:
     lower_layers.pretrain = pretrain
 
 
-def run(asked: dict[str, Any], train: Images, test: Images, state: Path | None) -> dict[str, Any]:
+def run(
+    asked: dict[str, Any], train: Images, test: Images, state: Path | None, key: int = 0
+) -> dict[str, Any]:
     """Release, judge; a row for `airlock compare`. With a state it goes on where it was stopped, and nobody knows how
     long it took in all.
     """
@@ -252,7 +256,12 @@ def run(asked: dict[str, Any], train: Images, test: Images, state: Path | None) 
     params, module = Params.model_validate({"release": release}), Whole(mechanism(asked["mechanism"]))
     plan = module.plan(params, facts)
     tensors, details = module.make(
-        params, facts, as_batches(images, labels), key=KEY, release_id=json.dumps(asked), checkpoint=state
+        params,
+        facts,
+        as_batches(images, labels),
+        key=bytes([key] * len(KEY)),
+        release_id=json.dumps(asked),
+        checkpoint=state,
     )
     network = load_network(details["network"], shape, tensors)
     took = {"records": len(labels), "epochs": plan.parameters.get("epochs", asked["options"].get("epochs"))}
@@ -262,6 +271,17 @@ def run(asked: dict[str, Any], train: Images, test: Images, state: Path | None) 
         **judge(network, test, asked),
         "seconds": None if state else round(time.process_time() - start),
     }
+
+
+def mean_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """One row of several keys, of which a single one is as it is; seconds are of one."""
+    if len(rows) == 1:
+        return rows[0]
+    told = {"keys": len(rows), "accuracies": [row["accuracy"] for row in rows]}
+    for name in ("accuracy", "mean_squared_error", "seconds"):
+        if rows[0].get(name) is not None:
+            told[name] = statistics.fmean(row[name] for row in rows)
+    return rows[0] | told
 
 
 def load_network(name: str, shape: tuple[int, ...], tensors: dict[str, Any]) -> Any:
@@ -368,6 +388,7 @@ def main() -> None:
     parser.add_argument(
         "--lower", type=Path, help="a file to keep raw-trained convolutions in; for one data set"
     )
+    parser.add_argument("--keys", type=int, default=1, help="of the noise; the row is their mean")
     parser.add_argument("--state", type=Path, help="a folder of checkpoints: the same command again goes on")
     parser.add_argument("--overhead", action="store_true")
     chosen = parser.parse_args()
@@ -382,7 +403,7 @@ def main() -> None:
         return
     if chosen.lower:
         remember(chosen.lower)
-    done = [_identity(row) for row in document["runs"]]
+    done = [_identity(row) for row in document["runs"] if row.get("keys", 1) >= chosen.keys]
     wanted = [
         cell
         for cell in cells()
@@ -399,11 +420,12 @@ def main() -> None:
             continue
         # A folder for each cell: what a checkpoint is called is only the beginning of its identity.
         state = chosen.state and chosen.state / sha256(identity.encode()).hexdigest()[:16]
-        row = run(asked, train, test, state)
+        places = [state / str(key) if state and key else state for key in range(chosen.keys)]
+        row = mean_of([run(asked, train, test, place, key) for key, place in enumerate(places)])
         document = (
             json.loads(RESULTS.read_text()) if RESULTS.exists() else {"runs": []}
         )  # another run may have added to it
-        document["runs"].append(row)
+        document["runs"] = [one for one in document["runs"] if _identity(one) != identity] + [row]
         print(
             row["dataset"],
             row["mechanism"],

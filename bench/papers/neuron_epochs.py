@@ -12,7 +12,8 @@ The mechanism's own training (`algorithm`: Algorithms 1 and 2 to the letter), lo
 records or, with `--batch`, of the paper's 1,800 under the same noise: the ratios are those of 250, so that every bias
 of a key begins where it does with them. `--after 250` begins with all parameters as batches of 250 left them.
 On MNIST every epoch is written to bench/results/papers/neuron-epochs.json as it ends, and a command that was stopped,
-or stopped itself after `--minutes`, goes on from `--state`; a curve that is there is not made again.
+or stopped itself after `--minutes`, goes on from `--state`; a curve that is there is not made again. Finished curves of
+1,800 records a step make one row in bench/results/neurons.json, the mean over their keys.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from typing import Any
 from airlock.compare.papers import canvas
 from airlock.compare.papers import keep as keep_picture
 from bench.flagship.accuracy import FOLDS
+from bench.flagship.accuracy import keep as keep_row
+from bench.papers import neurons
 from bench.papers.neurons import PAPER, PUBLISHED_SETTINGS
 
 RESULTS = Path(__file__).parents[1] / "results/papers/neuron-epochs.json"
@@ -195,6 +198,27 @@ def holdout(pipeline: Any, params: Any) -> Any:
     return pq.ParquetFile(pipeline.workspace / perturb.HOLDOUT / "holdout.parquet").iter_batches(4096)
 
 
+def collect(path: Path = neurons.RESULTS) -> None:
+    """A row of the mean over keys, for each epsilon of which there are finished curves of the paper's batches. But for
+    the batch it is asked for what the row of `bench.papers.neurons` is.
+    """
+    whole = [one for one in read() if one["options"].get("batch") == WHOLE and finished(one)]
+    ends: dict[float, dict[int, float]] = {}
+    for curve in whole:
+        if not curve.get("after"):
+            ends.setdefault(curve["epsilon"], {})[curve["key"]] = curve["accuracies"][-1]
+    for row in json.loads(path.read_text()):
+        about = row["dataset"], row["mechanism"], row["options"]
+        if row["epsilon"] in ends and about == ("mnist", "neuron-noise", options_of("mnist", 0, None)):
+            found = [ends[row["epsilon"]][key] for key in sorted(ends[row["epsilon"]])]
+            told = {"accuracies": found, "accuracy_mean": statistics.fmean(found), "keys": len(found)}
+            told |= {"accuracy_std": statistics.stdev(found) if len(found) > 1 else 0.0}
+            about_batch = {"options": {**row["options"], "batch": WHOLE}, "epochs": epochs_of(row["options"])}
+            unknown = {"seconds": None, "peak_memory_mb": None}
+            reading = f"{row['reading']}, batches of {WHOLE:,}"
+            keep_row({**row, **told, **about_batch, **unknown, "reading": reading}, path)
+
+
 def draw(curves: list[Curve]) -> None:
     """A panel a data set: ours as lines, as far as they came, crosses where the paper ends."""
     shown = [name for name in PAPER if any(curve["dataset"] == name for curve in curves)]
@@ -256,6 +280,7 @@ def main() -> None:
             offered = epsilon in PAPER[dataset] if epsilon else dataset in WITHOUT_NOISE
             if offered and not finished(asked) and wanted.epsilon in (None, epsilon or 0.0):
                 measure(dataset, epsilon, options, way)
+    collect()
 
 
 def finished(asked: Curve) -> bool:
