@@ -168,6 +168,29 @@ def test_no_learner_of_linear_rules_is_above_the_bound(private: bool, ridge: flo
     assert (np.mean(right) <= 1 - np.mean(least)) == private
 
 
+def test_noisy_sums_cost_what_they_say() -> None:
+    drawn = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 40)
+    x = np.clip(0.5 + 0.3 * np.eye(3, 6)[y] + 0.1 * drawn.standard_normal((120, 6)), 0, 1)
+    for share, mu in ((0.0, 1e6), (0.2, 1e6)):
+        assert np.mean([*small_tables.nearest(x, y, mu, share, np.random.default_rng(1))]) > 0.95
+        assert np.mean([*small_tables.nearest(x, y, 1e-3, share, np.random.default_rng(1))]) < 0.6
+    scales: list[float] = []
+
+    class Told:
+        permutation = staticmethod(np.random.default_rng(0).permutation)
+
+        @staticmethod
+        def normal(_: float, scale: float, shape: object) -> np.ndarray:
+            scales.append(scale)
+            return np.zeros(shape)  # type: ignore[call-overload, no-any-return]
+
+    next(small_tables.nearest(x, y, 0.3, 0.2, Told))  # type: ignore[arg-type]
+    centring, sums = scales
+    # The longest that a record in [0, 1] can be from the middle, and a record of length 1.
+    assert (0.5 * 6**0.5 / centring) ** 2 + (1 / sums) ** 2 == pytest.approx(0.3**2)
+
+
 def test_the_proofs_tables_are_the_measured_ones() -> None:
     found = json.loads(small_tables.RESULTS.read_text())
     assert small_tables.told_tables(found) in small_tables.PAGE.read_text()
