@@ -277,10 +277,11 @@ def mean_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """One row of several keys, of which a single one is as it is; seconds are of one."""
     if len(rows) == 1:
         return rows[0]
-    told = {"keys": len(rows), "accuracies": [row["accuracy"] for row in rows]}
+    told: dict[str, Any] = {"keys": len(rows)}
     for name in ("accuracy", "mean_squared_error", "seconds"):
         if rows[0].get(name) is not None:
             told[name] = statistics.fmean(row[name] for row in rows)
+            told[f"{name}_by_key"] = [row[name] for row in rows]
     return rows[0] | told
 
 
