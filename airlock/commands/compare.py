@@ -49,7 +49,7 @@ def command(
     if markdown:
         curves = figures.load_curves(results)
         papers.draw_all(rows, markdown.with_suffix(""), curves)
-        markdown.write_text(papers.page(rows, markdown.stem, curves, ceiling.load_rules(results)))
+        markdown.write_text(papers.page(rows, markdown.stem, curves, ceiling.load(results)))
     if save:
         published.write(save, rows, comparison.load_attacks(results))
     if as_json:

@@ -1,6 +1,6 @@
-"""How accurate a private learner can be at most where classes have few records: docs/proofs/small-tables.md.
+"""How accurate a private learner can be at most where there are few records: docs/proofs/small-tables.md.
 
-The records of one kind (here: of one class) carry one of M labels, and the learner does not know beforehand
+The records of one kind carry one of M labels, and the learner does not know beforehand
 which. All k of them are k steps of zero-out away from not being there, and then every label is as good a guess
 as any other. Two tables whose labels differ in k records are as far from one in which those are gone: `least_error`
 is what that means for a record that has another label in each of them (bench/papers/small_tables.py).
@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-TRAINED = 0.9
-"""Of a table's records, where ten folds are held out in turn."""
-RECORDS = {"dermatology": (112, 72, 61, 52, 49, 20), "wdbc": (357, 212)}
-"""Of each class; public facts of public data sets."""
+KINDS = "papers/small-kinds.json"
+"""Of the results, the bounds of bench/papers/small_kinds.py."""
 RULES = "papers/small-tables.json"
 """Of the results, the bounds of bench/papers/small_tables.py."""
 Bound = Callable[[float, float], float]
@@ -54,34 +51,32 @@ def gaussian(mu: float) -> Bound:
     return bound
 
 
-def ceiling(records: Sequence[int], bound: Bound, trained: float = TRAINED) -> float:
-    """Accuracy, averaged over all ways to name the kinds, of any learner with such a bound.
+def ceiling(records: Sequence[int], labels: int, bound: Bound, held: int) -> float:
+    """Accuracy, averaged over all ways to give the kinds labels, of any learner with such a bound.
 
     Args:
-        records: of each kind in the whole data set; as many labels as kinds.
+        records: of each kind in the whole table.
+        labels: how many there are.
         bound: what privacy allows.
-        trained: the part of them that is trained on.
+        held: records that are held out, drawn from all. Of a held-out record's own kind the rest are trained on, but
+            for those that are held out with it.
     """
-    right = [count * bound(1 / len(records), math.ceil(trained * count)) for count in records]
-    return sum(right) / sum(records)
+    from scipy.stats import hypergeom
+
+    total = sum(records)
+    right = 0.0
+    for count in records:
+        trained = np.arange(count)
+        chances = hypergeom.pmf(trained, total - 1, count - 1, total - held)
+        right += count * sum(
+            chance * bound(1 / labels, int(k)) for k, chance in zip(trained, chances, strict=True)
+        )
+    return right / total
 
 
 def records_needed(accuracy: float, labels: int, epsilon: float) -> float:
     """Records that a kind must have for that accuracy on it, at a pure epsilon."""
     return math.log((1 - 1 / labels) / (1 - accuracy)) / epsilon
-
-
-@cache
-def ceilings(dataset: str, epsilon: float, delta: float) -> tuple[float, float] | None:
-    """Of any (epsilon, delta)-DP learner, and of any Gaussian one with that guarantee; None where nobody
-    counted the classes.
-    """
-    if dataset not in RECORDS:
-        return None
-    from airlock.privacy.gaussian import mu_at
-
-    kinds = RECORDS[dataset]
-    return ceiling(kinds, approximate(epsilon, delta)), ceiling(kinds, gaussian(mu_at(epsilon, delta)))
 
 
 def least_error(k: Numbers, log_odds: Numbers, epsilon: float, delta: float) -> Numbers:
@@ -114,19 +109,27 @@ def least_gaussian_error(k: Numbers, log_odds: Numbers, mu: float) -> Numbers:
     return np.asarray((ndtr(middle - apart) + odds * ndtr(-middle - apart)) / (1 + odds))
 
 
-def load_rules(results: Path) -> Ceilings:
-    """What bench/papers/small_tables.py found for the family of each table that it names, three standard errors
-    added; nothing where it has not been run.
+def load(results: Path) -> tuple[Ceilings, Ceilings]:
+    """By kinds and by rules: of each table the lowest bound of the families that bench/papers/small_kinds.py and
+    small_tables.py name, three standard errors added where rules were drawn; nothing where they have not been run.
     """
-    file = results / RULES
-    found: list[dict[str, Any]] = json.loads(file.read_text())["families"] if file.exists() else []
-    return {
-        (one["dataset"], bound["epsilon"]): (_above(bound, "any"), _above(bound, "gaussian"))
-        for one in found
-        if one["named"]
-        for bound in one["bounds"]
-    }
+    return _load(results / KINDS), _load(results / RULES)
 
 
-def _above(bound: dict[str, float], name: str) -> float:
-    return bound[name] + 3 * bound[f"{name}_error"]
+def _load(file: Path) -> Ceilings:
+    return lowest(json.loads(file.read_text())["families"] if file.exists() else [])
+
+
+def lowest(families: Sequence[Mapping[str, Any]]) -> Ceilings:
+    """Of those that are named."""
+    found: Ceilings = {}
+    for one in families:
+        for bound in one["bounds"] if one["named"] else ():
+            most, gaussian = found.get((one["dataset"], bound["epsilon"]), (1.0, 1.0))
+            own = min(most, _above(bound, "any")), min(gaussian, _above(bound, "gaussian"))
+            found[one["dataset"], bound["epsilon"]] = own
+    return found
+
+
+def _above(bound: Mapping[str, float], name: str) -> float:
+    return bound[name] + 3 * bound.get(f"{name}_error", 0.0)

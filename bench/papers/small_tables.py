@@ -1,14 +1,15 @@
 """How accurate a private learner can be at most on WDBC's and Dermatology's own records, on average over linear rules
 that might have given them their labels: docs/proofs/small-tables.md#rules.
 
-    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.small_tables            about four minutes of a core
+    AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.small_tables            about twenty minutes of a core
     python -m bench.papers.small_tables --page                                      only the tables of that page
 
 A rule gives a record the label of the largest of M linear functions of its columns. A family is a law of rules:
 standard normal numbers, plus `told` times the rule that fits the real labels best, made as large as they are. The
-columns have mean 0 and deviation 1 and are taken as they are (`columns`) or made uncorrelated (`directions`). The
+columns have mean 0 and deviation 1 and are taken as they are (`columns`), made uncorrelated (`directions`), or that and
+a tenth of their squares beside them, so that rules are a little curved (`bent`). The
 learner knows all records, the test records and the law; only labels are private. A rule is mirrored along the record,
-or along one that most other records hardly notice (RIDGES); which of them, draws of other rules decide. Written to
+or along one that most other records hardly notice (RIDGES); which of them, other rules decide. Written to
 bench/results/papers/small-tables.json, with what learners without privacy reach on the real labels and on those of
 each family. The headline table has the family with the lowest bound of those that are about as easy as the real
 table: logistic regression without privacy is within two points of what it reaches there. `coefficients-iterated` is
@@ -28,7 +29,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from airlock.compare import ceiling, headline
 from airlock.datasets import catalog, conversion, sources
@@ -37,20 +37,22 @@ from airlock.privacy.gaussian import mu_at
 from airlock.records.encoding import encode
 from airlock.records.schema_file import load_schema
 from bench import keel
+from bench.papers import small_learners
+from bench.papers.small_learners import DELTA, EPSILONS, OWN, PENALTIES, SHARE, TENTH, Labels, Values
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench/results" / ceiling.RULES
 PAGE = ROOT / "docs/proofs/small-tables.md"
-TABLES, EPSILONS, DELTA = ("wdbc", "dermatology"), (0.1, 0.5, 1.0), 1e-5
-GEOMETRIES, TOLD = ("directions", "columns"), (0.0, 0.5, 1.0, 2.0)
-DRAWS, CHOOSING, LEARNT, OWN, FOLDS, TENTH = 400, 40, 40, 20, 3, 10
-RIDGES = (math.inf, 3.0, 1.0, 0.3, 0.1, 0.03)
-"""What is added to the records' second moments before a record is divided by them; inf leaves it as it is."""
-PENALTIES = (1.0, 100.0)
-SHARE = 0.2
-"""Of the squared budget, for centring records that a class's sum is made of."""
-Values = NDArray[np.float64]
-Labels = NDArray[np.int64]
+TABLES = ("wdbc", "dermatology")
+GEOMETRIES, TOLD = ("directions", "columns", "bent"), (0.0, 0.5, 1.0, 2.0)
+BEND = 0.1
+"""How large the squares of directions are beside them, where rules are bent."""
+DRAWS, NAMED, CHOOSING, LEARNT = 400, 10_000, 60, 200
+"""Rules: of each family, of one that the headline table has, on which directions are chosen, on which something learns.
+"""
+RIDGES = (math.inf, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
+"""How much the length of a direction counts beside what it moves; with inf it is the record itself."""
+ROUNDS = 12
 
 
 def load(dataset: str) -> keel.Table:
@@ -64,12 +66,15 @@ def load(dataset: str) -> keel.Table:
 
 
 def placed(x: Values, geometry: str) -> Values:
-    """Columns of mean 0 and deviation 1, uncorrelated if asked for, and a constant one."""
+    """Columns of mean 0 and deviation 1, uncorrelated and with their squares if asked for, and a constant one."""
     varied = x[:, x.std(axis=0) > 1e-9]
     scaled = (varied - varied.mean(axis=0)) / varied.std(axis=0)
-    if geometry == "directions":
+    if geometry != "columns":
         turned, sizes, _ = np.linalg.svd(scaled, full_matrices=False)
         scaled = turned[:, sizes > 1e-9 * sizes[0]] * np.sqrt(len(scaled))
+    if geometry == "bent":
+        squares = scaled**2 - 1
+        scaled = np.column_stack([scaled, BEND * squares / squares.std(axis=0)])
     return np.column_stack([scaled, np.ones(len(scaled))])
 
 
@@ -83,12 +88,25 @@ def real_rule(x: Values, y: Labels) -> Values:
 
 
 def directions(x: Values, ridge: float) -> Values:
-    """Along which rules are mirrored, for each record: the shorter its products with the others are, the fewer of
-    them have another label afterwards.
+    """Along which rules are mirrored, for each record: of the vectors v whose product with it is 1 the one with the
+    least mean of |<v, other>| / |other| plus `ridge` |v|^2. A mirrored rule then gives few others another label.
+
+    The absolute values are descended by weighted squares. Any v is as valid; a better one has a lower bound.
     """
     if math.isinf(ridge):
         return x
-    return np.asarray(np.linalg.solve(x.T @ x / len(x) + ridge * np.eye(x.shape[1]), x.T).T)
+    lengths, penalty = np.linalg.norm(x, axis=1), ridge * np.eye(x.shape[1])
+    found = np.empty_like(x)
+    for place, record in enumerate(x):
+        moment = x.T @ x / len(x)
+        for _ in range(ROUNDS):
+            v = np.linalg.solve(moment + penalty, record)
+            v /= v @ record
+            weights = 1 / (lengths * np.maximum(np.abs(x @ v), 1e-3))
+            weights[place] = 0
+            moment = (x.T * weights) @ x / len(x)
+        found[place] = v
+    return found
 
 
 def mirrored(
@@ -147,11 +165,11 @@ def errors(x: Values, told: Values, draws: int, ridge: float, seed: int) -> dict
     return {key: np.array(ones) for key, ones in found.items()}
 
 
-def bounds(x: Values, told: Values) -> list[dict[str, Any]]:
+def bounds(x: Values, told: Values, draws: int) -> list[dict[str, Any]]:
     """Of one law, with standard errors, each along the direction that some other rules have the lowest bound for."""
     tried = {ridge: errors(x, told, CHOOSING, ridge, seed=1) for ridge in RIDGES}
     best = {key: max(RIDGES, key=lambda ridge: tried[ridge][key].mean()) for key in tried[math.inf]}
-    counted = {ridge: errors(x, told, DRAWS, ridge, seed=0) for ridge in set(best.values())}
+    counted = {ridge: errors(x, told, draws, ridge, seed=0) for ridge in set(best.values())}
     found = []
     for epsilon in EPSILONS:
         row: dict[str, Any] = {"epsilon": epsilon}
@@ -160,7 +178,7 @@ def bounds(x: Values, told: Values) -> list[dict[str, Any]]:
             least = counted[ridge][epsilon, name]
             row |= {
                 name: 1 - float(least.mean()),
-                f"{name}_error": float(least.std(ddof=1)) / DRAWS**0.5,
+                f"{name}_error": float(least.std(ddof=1)) / draws**0.5,
                 f"{name}_ridge": None if math.isinf(ridge) else ridge,
             }
         found.append(row)
@@ -180,7 +198,7 @@ def family(table: keel.Table, geometry: str, told: float) -> dict[str, Any]:
         "agreeing": statistics.fmean(agreeing),
         "without_privacy": logistic(x, learnt),
         "draws": DRAWS,
-        "bounds": bounds(x, mean),
+        "bounds": bounds(x, mean, DRAWS),
         "named": False,
     }
 
@@ -203,94 +221,16 @@ def logistic(x: Values, drawn: list[Labels]) -> float:
     return max(found)
 
 
-def learners(x: Values, y: Labels) -> dict[str, float]:
-    """Accuracy without privacy on the real labels, mean of ten folds drawn three times; scikit-learn's defaults."""
-    from sklearn import discriminant_analysis, ensemble, linear_model, neighbors, neural_network, svm
-    from sklearn.model_selection import KFold, cross_val_score
-
-    made: dict[str, Any] = {
-        f"logistic regression, C = {penalty:g}": linear_model.LogisticRegression(C=penalty, max_iter=10_000)
-        for penalty in PENALTIES
-    }
-    made |= {
-        "linear discriminant": discriminant_analysis.LinearDiscriminantAnalysis(),
-        "support vectors": svm.SVC(),
-        "random forest": ensemble.RandomForestClassifier(random_state=0),
-        "extra trees": ensemble.ExtraTreesClassifier(random_state=0),
-        "boosting": ensemble.GradientBoostingClassifier(random_state=0),
-        "nearest neighbours": neighbors.KNeighborsClassifier(),
-        "perceptron": neural_network.MLPClassifier(max_iter=2000, random_state=0),
-    }
-    folds = [KFold(TENTH, shuffle=True, random_state=seed) for seed in range(FOLDS)]
-    return {
-        name: float(np.mean([cross_val_score(one, x, y, cv=fold) for fold in folds]))
-        for name, one in made.items()
-    }
-
-
-def own(table: keel.Table, geometry: str, told: float) -> list[dict[str, float]]:
-    """`coefficients-iterated` on the labels of a family, records and bounds as in the schema: means over draws."""
-    from bench.tables_beside import airlock
-
-    x, y = placed(table.x, geometry), table.y.astype(np.int64)
-    drawn = [labels for _, _, labels in pairs(x, told * real_rule(x, y), OWN)]
-    order, found = np.random.default_rng(2), []
-    splits = [order.permutation(len(x)) for _ in drawn]
-    for epsilon in EPSILONS:
-        right = []
-        for number, (labels, split) in enumerate(zip(drawn, splits, strict=True)):
-            held, kept = split[: len(x) // TENTH], split[len(x) // TENTH :]
-            given = keel.Table(table.schema, table.records, table.x, labels.astype(np.int32))
-            scores, _ = airlock(given, kept, held, epsilon, "coefficients-iterated", number)
-            right.append(float(np.mean(scores.argmax(axis=1) == labels[held])))
-        deviation = statistics.stdev(right) / len(right) ** 0.5
-        found.append({"epsilon": epsilon, "accuracy": statistics.fmean(right), "error": deviation})
-    return found
-
-
-def nearest(x: Values, y: Labels, mu: float, share: float, drawn: np.random.Generator) -> Iterator[float]:
-    """Accuracy on each of ten folds of the simplest Gaussian learner: a noisy sum of a class's records of length 1, and
-    a record has the label of the sum that it has the smallest angle to.
-
-    Records are centred first: by a noisy sum that takes `share` of mu squared, and with 0 by the exact mean of all of
-    them, which is not private.
-    """
-    order, middle = drawn.permutation(len(x)), np.full(x.shape[1], 0.5)
-    for fold in range(TENTH):
-        test, train = order[fold::TENTH], np.delete(order, np.s_[fold::TENTH])
-        mean = x.mean(axis=0)
-        if share:
-            noise = drawn.normal(0, np.linalg.norm(middle) / (mu * share**0.5), len(middle))
-            mean = np.clip(middle + ((x[train] - middle).sum(axis=0) + noise) / len(train), 0, 1)
-        placed = (x - mean) / np.linalg.norm(x - mean, axis=1, keepdims=True)
-        sums = np.eye(y.max() + 1)[y[train]].T @ placed[train]
-        sums += drawn.normal(0, 1 / (mu * (1 - share) ** 0.5), sums.shape)
-        scores = placed[test] @ (sums / np.linalg.norm(sums, axis=1, keepdims=True)).T
-        yield float(np.mean(scores.argmax(axis=1) == y[test]))
-
-
-def nearest_rows(table: keel.Table) -> list[dict[str, Any]]:
-    """Of one table: means over draws of folds and noise, and standard errors."""
-    found = []
-    for share in (0.0, SHARE):
-        for epsilon in EPSILONS:
-            mu, y = mu_at(epsilon, DELTA), table.y.astype(np.int64)
-            drawn = [np.random.default_rng(seed) for seed in range(OWN)]
-            right = [statistics.fmean(nearest(table.x, y, mu, share, one)) for one in drawn]
-            error = statistics.stdev(right) / OWN**0.5
-            found.append(
-                {"share": share, "epsilon": epsilon, "accuracy": statistics.fmean(right), "error": error}
-            )
-    return found
-
-
 def measure() -> dict[str, Any]:
     """Everything, table by table."""
     families, real, sums = [], {}, {}
     for dataset in TABLES:
         table = load(dataset)
         y = table.y.astype(np.int64)
-        real[dataset], sums[dataset] = learners(placed(table.x, "columns")[:, :-1], y), nearest_rows(table)
+        real[dataset], sums[dataset] = (
+            small_learners.learners(placed(table.x, "columns")[:, :-1], y),
+            small_learners.nearest_rows(table),
+        )
         rows = []
         for geometry in GEOMETRIES:
             for told in TOLD:
@@ -298,13 +238,22 @@ def measure() -> dict[str, Any]:
                 print({name: value for name, value in rows[-1].items() if name != "bounds"}, flush=True)
         plain = max(value for name, value in real[dataset].items() if name.startswith("logistic"))
         easy = plain - headline.WITHIN
-        named = min((row for row in rows if row["without_privacy"] >= easy), key=_lowest)
-        named |= {"named": True, "own": own(table, named["geometry"], named["told"])}
+        named = min((row for row in rows if row["without_privacy"] >= easy), key=lowest)
+        x = placed(table.x, named["geometry"])
+        mean = named["told"] * real_rule(x, y)
+        drawn = [labels for _, _, labels in pairs(x, mean, OWN)]
+        named |= {
+            "named": True,
+            "own": small_learners.own(table, drawn),
+            "draws": NAMED,
+            "bounds": bounds(x, mean, NAMED),
+        }
         families += rows
     return {"families": families, "real": real, "sums": sums}
 
 
-def _lowest(row: dict[str, Any]) -> float:
+def lowest(row: dict[str, Any]) -> float:
+    """How low the bounds of a family are, for Gaussian learners."""
     return statistics.fmean(bound["gaussian"] for bound in row["bounds"])
 
 
@@ -324,15 +273,7 @@ def told_tables(found: dict[str, Any]) -> str:
         told = [name, row["geometry"], f"{row['told']:g}"]
         told += [f"{100 * row[one]:.1f}" for one in ("agreeing", "without_privacy")]
         lines.append("| " + " | ".join([*told, *bounds]) + " |")
-    lines += ["", "| on the labels of the bold families: epsilon | 0.1 | 0.5 | 1 |", "|---|---|---|---|"]
-    for row in found["families"]:
-        if row["named"]:
-            reached = [f"{100 * one['accuracy']:.1f} ± {100 * one['error']:.1f}" for one in row["own"]]
-            most = [f"{100 * one['gaussian']:.1f}" for one in row["bounds"]]
-            lines.append(f"| {row['dataset']}: any Gaussian learner, at most | " + " | ".join(most) + " |")
-            lines.append(
-                f"| {row['dataset']}: `coefficients-iterated`, proven | " + " | ".join(reached) + " |"
-            )
+    lines += ["", *told_own(found)]
     lines += ["", "| without privacy, on the real labels | " + " | ".join(found["real"]) + " |"]
     lines += ["|---|" + "---|" * len(found["real"])]
     for name in next(iter(found["real"].values())):
@@ -351,11 +292,25 @@ def told_tables(found: dict[str, Any]) -> str:
     return "\n".join([MARKS[0], *lines, MARKS[1]])
 
 
-def write_page(found: dict[str, Any]) -> None:
-    """Put them in their place."""
-    before, rest = PAGE.read_text().split(MARKS[0])
-    with replacing(PAGE) as fresh:
-        fresh.write_text(before + told_tables(found) + rest.split(MARKS[1])[1])
+def told_own(found: dict[str, Any]) -> list[str]:
+    """What `coefficients-iterated` reaches on the labels of the named families, beside the bound."""
+    lines = ["| on the labels of a bold family: epsilon | 0.1 | 0.5 | 1 |", "|---|---|---|---|"]
+    for row in found["families"]:
+        if "own" in row:
+            reached = [f"{100 * one['accuracy']:.1f} ± {100 * one['error']:.1f}" for one in row["own"]]
+            most = [f"{100 * one['gaussian']:.1f}" for one in row["bounds"]]
+            lines.append(f"| {row['dataset']}: any Gaussian learner, at most | " + " | ".join(most) + " |")
+            lines.append(
+                f"| {row['dataset']}: `coefficients-iterated`, proven | " + " | ".join(reached) + " |"
+            )
+    return lines
+
+
+def write_between(page: Path, marks: tuple[str, str], tables: str) -> None:
+    """Put tables in their place."""
+    before, rest = page.read_text().split(marks[0])
+    with replacing(page) as fresh:
+        fresh.write_text(before + tables + rest.split(marks[1])[1])
 
 
 def main() -> None:
@@ -369,7 +324,7 @@ def main() -> None:
         found = measure()
         with replacing(RESULTS) as fresh:
             fresh.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
-    write_page(json.loads(RESULTS.read_text()))
+    write_between(PAGE, MARKS, told_tables(json.loads(RESULTS.read_text())))
 
 
 if __name__ == "__main__":
