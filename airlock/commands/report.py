@@ -175,6 +175,9 @@ def _privacy(summary: dict[str, Any]) -> str:
         return "nothing was released"
     epsilon, delta = _figure(summary["epsilon"]), _figure(summary["delta"])
     passes = f"{summary['passes']} pass{'' if summary['passes'] == 1 else 'es'} over the records"
+    if epsilon == "infinity":
+        claimed = [f"epsilon {_figure(one)} is claimed" for one in summary.get("claimed") or []]
+        return f"nothing finite is proven{''.join(f' ({one})' for one in claimed[-1:])}, {passes}"
     return f"proven epsilon {epsilon}, delta {delta} per {summary['unit']}, {passes}"
 
 

@@ -13,6 +13,8 @@ from stages.open.report.findings import Findings
 
 RELEVANCE, RELEASE = "relevance", "release"
 ABLATION = "coefficients, relevance "
+UNSAID = {"optimized-noise": {"calibration": "published"}}
+"""Options that parameters leave out where they are so, for ids from before there was a choice."""
 
 
 def compared(findings: Findings) -> dict[str, Any] | None:
@@ -44,7 +46,8 @@ def attacked_before(findings: Findings, name: str, kinds: tuple[str, ...] = ATTA
     """What published attacks on the same mechanism, with no less noise, reached, for a release of this run."""
     made, asked = findings.priced[name], findings.params
     epsilon = asked.evaluate.epsilon if name == "evaluation" else asked.release.epsilon
-    options = asked.release.options if name == RELEASE else {}
+    # What was not given is what the mechanism made of it: a preset is one, named or not.
+    options = {**UNSAID.get(made.mechanism, {}), **made.parameters} if name == RELEASE else {}
     proven = total_epsilon(_together(findings)) if name == RELEASE else made.proven.epsilon
     claimed = made.claimed.epsilon if made.claimed else None
     run = {"mechanism": made.mechanism, "epsilon": epsilon, "options": options, "unit": made.unit}
@@ -88,7 +91,8 @@ def _own(findings: Findings, others: list[ComparisonRow]) -> ComparisonRow:
         accuracy=found.get("accuracy"),
         paper_accuracy=next((accuracy for accuracy in alike if accuracy is not None), None),
         records=(made.details.get("data") or {}).get("n"),
-        epochs=findings.train.get("epochs"),
+        # None were needed, or they are steps of the release: passes.
+        epochs=findings.train.get("epochs") or None,
     )
 
 
