@@ -48,21 +48,21 @@ def attacked_before(findings: Findings, name: str, kinds: tuple[str, ...] = ATTA
     epsilon = asked.evaluate.epsilon if name == "evaluation" else asked.release.epsilon
     # What was not given is what the mechanism made of it: a preset is one, named or not.
     options = {**UNSAID.get(made.mechanism, {}), **made.parameters} if name == RELEASE else {}
-    proven = total_epsilon(_together(findings)) if name == RELEASE else made.proven.epsilon
+    proven = total_epsilon(together(findings)) if name == RELEASE else made.proven.epsilon
     claimed = made.claimed.epsilon if made.claimed else None
     run = {"mechanism": made.mechanism, "epsilon": epsilon, "options": options, "unit": made.unit}
     run |= {"proven": proven, "claimed": claimed}
     return attacked(run, findings.published.attacks, kinds)
 
 
-def _together(findings: Findings) -> list[Manifest]:
+def together(findings: Findings) -> list[Manifest]:
     """Releases whose total is `release.epsilon`."""
     return [findings.priced[name] for name in (RELEVANCE, RELEASE) if name in findings.priced]
 
 
 def _own(findings: Findings, others: list[ComparisonRow]) -> ComparisonRow:
     made, asked, found = findings.priced[RELEASE], findings.params.release, findings.evaluate
-    together = _together(findings)
+    both = together(findings)
     free, by_law, reached = attacked_before(findings, RELEASE)
     checked, checked_by_law, _ = attacked_before(findings, RELEASE, kinds=(CHECK,))
     measured = findings.attacked.get(RELEASE)
@@ -77,11 +77,11 @@ def _own(findings: Findings, others: list[ComparisonRow]) -> ComparisonRow:
         mechanism=made.mechanism,
         reading=", ".join(["this run", *options]),
         neighbours=made.neighbours,
-        passes=sum(one.passes for one in together),
+        passes=sum(one.passes for one in both),
         epsilon=asked.epsilon,
         claimed=made.claimed.epsilon if made.claimed else None,
-        proven_pure=sum(_pure(one.proven.event) for one in together),
-        proven=total_epsilon(together),
+        proven_pure=sum(_pure(one.proven.event) for one in both),
+        proven=total_epsilon(both),
         delta=made.proven.delta,
         attacked=measured.epsilon if measured else free,
         attacked_by_law=None if measured else by_law,

@@ -134,7 +134,7 @@ def test_the_page_says_only_what_is_true_of_the_mechanism_that_ran(inputs: Input
     for false in ("never had the records. It", "solved for in one step", "0 layers", "No paper is quoted"):
         assert false not in text
     assert "given 286 times, and some of what was asked depended on a model that was being trained" in text
-    assert "the release holds the trained model, was made before releases told one" in text
+    assert "the release holds the trained model, tells of fewer than two points on the way to it" in text
     assert "a network on features" in text
 
 
@@ -148,6 +148,39 @@ def test_a_model_that_was_trained_inside_its_release_is_not_said_to_be_tuned_for
         text = words(inputs.page())
         assert "cost nothing" not in text
         assert "training it again, or otherwise, is another release" in text
+
+
+def test_a_release_of_one_step_is_not_called_solved_for(inputs: Inputs) -> None:
+    curve = {"points": [[1, -1.0]], "noise": 0.2}
+    inputs.release("release", mechanism="dp-sgd", passes=1, interactive=True, details={"curve": curve})
+    inputs.write("data/plots/learning_curve.csv", "epoch,loss\n1,-1.0\n")
+    text = words(inputs.page())
+    assert "solved for in one step" not in text and "fewer than two points" in text
+
+
+def test_an_autoencoder_has_an_error_and_neither_accuracy_nor_classes(inputs: Inputs) -> None:
+    error = {"accuracy": None, "holdout": "public", "mean_squared_error": 2.5, "records": 114}
+    inputs.write("data/metrics/evaluate.json", {**error, "reference_accuracy": 0.97})
+    text = words(inputs.page())
+    for false in (
+        "no holdout was used",
+        "for the classes",
+        "airlock evaluate",
+        "97.0 %",
+        "not measured, because",
+    ):
+        assert false not in text
+    assert "is 2.5 on average" in text and "an autoencoder" in text
+    summary = json.loads((inputs.root / "data/report/summary.json").read_text())
+    assert _lines(summary)[0] == "Error     2.5, squared and summed over a record, on 114 public records"
+
+
+@pytest.mark.parametrize(("asked", "said"), [(2.0, False), (0.5, True)])
+def test_a_total_beyond_what_was_asked_for_is_said_so(inputs: Inputs, asked: float, said: bool) -> None:
+    text = words(inputs.page(release={"epsilon": asked}))
+    assert ("more than release.epsilon asked for" in text) is said
+    summary = json.loads((inputs.root / "data/report/summary.json").read_text())
+    assert ("release.epsilon asked for 0.5" in "\n".join(_lines(summary))) is said
 
 
 def test_no_pass_is_called_independent_of_what_was_learned_from_earlier_ones(inputs: Inputs) -> None:
