@@ -54,6 +54,7 @@ def result(findings: Findings) -> Section:
         "guesses": largest is not None and exact is not None and exact * n <= largest * n + 0.01,
         "confusion": confusion(table, labels),
         "labels": labels,
+        "neurons": findings.neurons,
         "model": {"layers": len(model["layers"]), "features": model["features"]}
         if {"layers", "features"} <= model.keys()
         else None,

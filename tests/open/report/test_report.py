@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from airlock.commands.report import _lines
 from airlock.compare import published
@@ -197,6 +198,13 @@ def test_a_network_on_the_inputs_themselves_names_no_features(inputs: Inputs) ->
     inputs.write("data/model/model.json", model)
     text = words(inputs.page())
     assert "a network on the inputs themselves, for the classes a, b" in text and "“”" not in text
+
+
+def test_a_head_on_released_neurons_is_not_called_linear_on_the_features(inputs: Inputs) -> None:
+    assert "a linear one on features “linear”" in words(inputs.page())
+    file = inputs.root / "data/model/model.safetensors"
+    save_file({"neurons": np.zeros((30, 16), np.int64)}, file)
+    assert "a linear one on 16 released neurons above the features “linear”" in words(inputs.page())
 
 
 def test_the_page_says_whose_word_it_is_that_an_encoder_has_seen_no_record(inputs: Inputs) -> None:
