@@ -22,6 +22,18 @@ def answer(room: Room) -> list[dict[str, Any]]:
     ]
 
 
+def check_device(room: Room) -> bool:
+    """Whether the device that a release is to be made on is here.
+
+    Raises:
+        ParamsError: it is not.
+    """
+    from airlock.models.devices import choose_device
+
+    choose_device(str(room.facts["device"]), "release.options.device")
+    return True
+
+
 def _plans(module: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     params, facts = Params.model_validate(asked["params"]), Facts.from_json(asked["facts"])
     return {out: plan.to_json() for out, plan in importlib.import_module(module).plans(params, facts).items()}

@@ -139,6 +139,8 @@ def _lines(summary: dict[str, Any]) -> list[str]:
     return [
         f"{number_words(summary)} on {summary['records']} {summary['holdout']} records{_beside(summary)}"
         if summary.get("rmse") is not None
+        else f"Error     {_error(summary)}"
+        if summary.get("mean_squared_error") is not None
         else f"Accuracy  {_accuracy(summary)}",
         f"Privacy   {_privacy(summary)}",
         *([f"Budget    {_spending(summary['budget'])}"] if summary["budget"] else []),
@@ -149,6 +151,11 @@ def _lines(summary: dict[str, Any]) -> list[str]:
 def _beside(summary: dict[str, Any]) -> str:
     reference = summary.get("reference_r2")
     return "" if reference is None else f"; R^2 {reference:.3f} without privacy"
+
+
+def _error(summary: dict[str, Any]) -> str:
+    records = f"{summary['records']} {summary['holdout']} records"
+    return f"{_figure(summary['mean_squared_error'])}, squared and summed over a record, on {records}"
 
 
 def _accuracy(summary: dict[str, Any]) -> str:
@@ -175,7 +182,14 @@ def _privacy(summary: dict[str, Any]) -> str:
         return "nothing was released"
     epsilon, delta = _figure(summary["epsilon"]), _figure(summary["delta"])
     passes = f"{summary['passes']} pass{'' if summary['passes'] == 1 else 'es'} over the records"
-    return f"proven epsilon {epsilon}, delta {delta} per {summary['unit']}, {passes}"
+    if epsilon == "infinity":
+        claimed = [f"epsilon {_figure(one)} is claimed" for one in summary.get("claimed") or []]
+        return f"nothing finite is proven{''.join(f' ({one})' for one in claimed[-1:])}, {passes}"
+    more = ""
+    if summary.get("beyond"):
+        asked, beyond = _figure(summary["asked"]), _figure(summary["beyond"])
+        more = f"; release.epsilon asked for {asked}, and the noise of its paper proves {beyond}"
+    return f"proven epsilon {epsilon}, delta {delta} per {summary['unit']}, {passes}{more}"
 
 
 def _spending(budget: dict[str, Any]) -> str:

@@ -53,6 +53,8 @@ def read_facts(workspace: Path) -> tuple[Facts, int | None]:
         raise InputError("data/sealed/meta.json is missing: run `dvc repro ingest` first") from None
 
 
+MECHANISMS_OWN = ("relevance", "release")
+"""Stages that run a mechanism, and so with `release.options`."""
 UNPRICED = ("users", "columns", "layout", "label", "split")
 """Facts on which no price rests: they choose a feature map or names, older data sets have others, and the split is
 in the key of the sealed files.
@@ -120,8 +122,10 @@ def _ready(
     project: Project,
     greet: Callable[[], None],
 ) -> None:
-    """Raises if a night cannot be made now: before anything is reserved."""
+    """Raises if what was ordered cannot be made here and now: before anything is reserved."""
     nights.check_first(stage.name, params, facts)
+    if stage.name in MECHANISMS_OWN:
+        questions.check_device(params, workspace=workspace, project=project)
     for order in priced:
         if order.horizon and not _exists(order, ledger, project):
             nights.check_participations(project, facts)

@@ -159,6 +159,20 @@ def plans(asked: Sequence[Pricing], *, workspace: Path, project: Project) -> lis
     return [{stage: _known[one.about(stage).key(workspace)][stage] for stage in one.stages} for one in asked]
 
 
+def check_device(params: Params, *, workspace: Path, project: Project) -> None:
+    """Refuse a device that this machine does not have, before anything is reserved for what would run on it.
+
+    A plan does not say so: prices are the same everywhere, and what was made is replayed anywhere.
+
+    Raises:
+        StageFailed: with the fix.
+    """
+    device = params.release.options.get("device", "auto")
+    if device not in ("auto", "cpu"):
+        asked = {"device": device}
+        ask(PRICING, asked, params=params, workspace=workspace, project=project, function="check_device")
+
+
 def _checked(stages: Sequence[str], answer: Any) -> Plans:
     with suppress(ValueError, KeyError, TypeError, AttributeError):
         priced = {

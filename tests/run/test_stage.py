@@ -156,6 +156,21 @@ def test_killed_in_the_middle_it_stays_spent_and_the_next_run_takes_it_over(fini
     )
 
 
+@pytest.mark.parametrize("mechanism", ["dp-sgd", "dp-mac", "optimized-noise", "ellipsoid-noise"])
+def test_a_device_that_is_not_here_is_refused_before_anything_is_reserved(
+    finished: Workspace, mechanism: str
+) -> None:
+    finished.set("release.mechanism", mechanism)
+    finished.set("release.options", {"device": "nowhere"})
+    finished.run("airlock", "run", "relevance")
+    before, entries = spent(finished), reserved(finished)
+    done = finished.run("airlock", "run", "release", check=False)
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "release.options.device 'nowhere' is not on this machine: use auto or cpu" in line
+    assert (spent(finished), reserved(finished)) == (before, entries)
+
+
 def _inside(pid: str, workspace: Workspace) -> bool:
     try:
         return os.readlink(f"/proc/{pid}/cwd").startswith(str(workspace.root))

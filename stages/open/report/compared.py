@@ -13,6 +13,8 @@ from stages.open.report.findings import Findings
 
 RELEVANCE, RELEASE = "relevance", "release"
 ABLATION = "coefficients, relevance "
+UNSAID = {"optimized-noise": {"calibration": "published"}}
+"""Options that parameters leave out where they are so, for ids from before there was a choice."""
 
 
 def compared(findings: Findings) -> dict[str, Any] | None:
@@ -44,22 +46,23 @@ def attacked_before(findings: Findings, name: str, kinds: tuple[str, ...] = ATTA
     """What published attacks on the same mechanism, with no less noise, reached, for a release of this run."""
     made, asked = findings.priced[name], findings.params
     epsilon = asked.evaluate.epsilon if name == "evaluation" else asked.release.epsilon
-    options = asked.release.options if name == RELEASE else {}
-    proven = total_epsilon(_together(findings)) if name == RELEASE else made.proven.epsilon
+    # What was not given is what the mechanism made of it: a preset is one, named or not.
+    options = {**UNSAID.get(made.mechanism, {}), **made.parameters} if name == RELEASE else {}
+    proven = total_epsilon(together(findings)) if name == RELEASE else made.proven.epsilon
     claimed = made.claimed.epsilon if made.claimed else None
     run = {"mechanism": made.mechanism, "epsilon": epsilon, "options": options, "unit": made.unit}
     run |= {"proven": proven, "claimed": claimed}
     return attacked(run, findings.published.attacks, kinds)
 
 
-def _together(findings: Findings) -> list[Manifest]:
+def together(findings: Findings) -> list[Manifest]:
     """Releases whose total is `release.epsilon`."""
     return [findings.priced[name] for name in (RELEVANCE, RELEASE) if name in findings.priced]
 
 
 def _own(findings: Findings, others: list[ComparisonRow]) -> ComparisonRow:
     made, asked, found = findings.priced[RELEASE], findings.params.release, findings.evaluate
-    together = _together(findings)
+    both = together(findings)
     free, by_law, reached = attacked_before(findings, RELEASE)
     checked, checked_by_law, _ = attacked_before(findings, RELEASE, kinds=(CHECK,))
     measured = findings.attacked.get(RELEASE)
@@ -74,11 +77,11 @@ def _own(findings: Findings, others: list[ComparisonRow]) -> ComparisonRow:
         mechanism=made.mechanism,
         reading=", ".join(["this run", *options]),
         neighbours=made.neighbours,
-        passes=sum(one.passes for one in together),
+        passes=sum(one.passes for one in both),
         epsilon=asked.epsilon,
         claimed=made.claimed.epsilon if made.claimed else None,
-        proven_pure=sum(_pure(one.proven.event) for one in together),
-        proven=total_epsilon(together),
+        proven_pure=sum(_pure(one.proven.event) for one in both),
+        proven=total_epsilon(both),
         delta=made.proven.delta,
         attacked=measured.epsilon if measured else free,
         attacked_by_law=None if measured else by_law,
@@ -88,7 +91,8 @@ def _own(findings: Findings, others: list[ComparisonRow]) -> ComparisonRow:
         accuracy=found.get("accuracy"),
         paper_accuracy=next((accuracy for accuracy in alike if accuracy is not None), None),
         records=(made.details.get("data") or {}).get("n"),
-        epochs=findings.train.get("epochs"),
+        # None were needed, or they are steps of the release: passes.
+        epochs=findings.train.get("epochs") or None,
     )
 
 

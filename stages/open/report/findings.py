@@ -47,6 +47,7 @@ class Findings:
 
     params: Params
     model: Mapping[str, Any]
+    neurons: int | None
     train: Mapping[str, Any]
     evaluate: Mapping[str, Any]
     attacked: Mapping[str, Guarantee]
@@ -88,6 +89,7 @@ def gather(room: Room) -> Findings:
     return Findings(
         params=room.params,
         model=_read_json(find(room, "data/model/model.json")),
+        neurons=read_neurons(find(room, "data/model/model.safetensors")),
         train=_read_json(find(room, "data/metrics/train.json")),
         # A private evaluation is made after the pipeline, by the owner alone; the runner tells of it.
         evaluate={
@@ -151,6 +153,17 @@ def _figure(text: str | None) -> float:
         return float(text or "nan")
     except ValueError:
         return math.nan
+
+
+def read_neurons(path: Path | None) -> int | None:
+    """How many released neurons lie between a model's features and its layers; None where there are none."""
+    if path is None:
+        return None
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy") as tensors:
+        known = "neurons" in set(tensors.keys())
+        return int(tensors.get_slice("neurons").get_shape()[1]) if known else None
 
 
 def read_explanation(path: Path | None) -> Explanation | None:

@@ -9,10 +9,10 @@ from typing import Any
 from markupsafe import Markup
 
 from airlock.compare.comparison import ATTACK, CHECK, Bounds
-from airlock.inside.manifest import Manifest
+from airlock.inside.manifest import Manifest, total_epsilon
 from airlock.params import Params
 from stages.open.report.charts import line_chart, number
-from stages.open.report.compared import RELEASE, RELEVANCE, attacked_before
+from stages.open.report.compared import RELEASE, RELEVANCE, attacked_before, together
 from stages.open.report.findings import DOORS, Findings
 
 Section = dict[str, Any]
@@ -40,6 +40,8 @@ def result(findings: Findings) -> Section:
         "accuracy": accuracy,
         "number": number_judged(found),
         "predicts_number": bool(model.get("number")),
+        # Of an autoencoder: it returns its inputs and knows no classes.
+        "error": found.get("mean_squared_error"),
         "reference": found.get("reference_accuracy"),
         "holdout": holdout,
         "records": n,
@@ -52,6 +54,7 @@ def result(findings: Findings) -> Section:
         "guesses": largest is not None and exact is not None and exact * n <= largest * n + 0.01,
         "confusion": confusion(table, labels),
         "labels": labels,
+        "neurons": findings.neurons,
         "model": {"layers": len(model["layers"]), "features": model["features"]}
         if {"layers", "features"} <= model.keys()
         else None,
@@ -101,20 +104,57 @@ def privacy(findings: Findings) -> Section:
         ],
         "passes": sum(found.passes for found in priced.values()),
         "interactive": any(found.interactive for found in priced.values()),
+        "trained_inside": trained_inside(findings),
+        "asked": findings.params.release.epsilon,
+        "beyond": beyond(findings),
+        "claimed": [found.claimed.epsilon for found in priced.values() if found.claimed],
         "passed": [name for name in DOORS if name in releases and releases[name].applies],
     }
 
 
+def trained_inside(findings: Findings) -> bool:
+    """Whether the release is a trained model, so that training again reads the records again."""
+    made = findings.priced.get(RELEASE)
+    if made is None:
+        return False
+    told = {"curve", "losses"} & made.details.keys()
+    return bool(told) or (made.interactive and not findings.curve)
+
+
+def beyond(findings: Findings) -> float | None:
+    """What is proven of the release and what it builds on, where that is more than `release.epsilon` asks for: as a
+    mechanism was published, epsilon is what its paper claims. None where it is not, or where nothing is proven.
+    """
+    made = together(findings)
+    proven = total_epsilon(made) if made else 0.0
+    asked = findings.params.release.epsilon
+    return proven if math.isfinite(proven) and proven > asked * (1 + 1e-6) else None
+
+
+ASSUMED = (
+    "",
+    "if the form of the noise is taken for granted",
+    "if form and size of the noise are taken for granted (how far apart the exact sums were)",
+)
+"""What each bound of an attack rests on (airlock/compare/comparison.py), beside the attack."""
+Assumed = list[tuple[float, str]]
+
+
 def _before(findings: Findings, name: str) -> Section:
-    """The best bounds that published attacks and accounting checks of the same mechanism reached."""
+    """What published attacks and accounting checks of the same mechanism reached, and on what that rests."""
     attacked, checked = (attacked_before(findings, name, kinds) for kinds in (ATTACK, (CHECK,)))
     # What was published is of the whole mechanism, whose first half is the relevance release.
-    together = name == RELEASE and RELEVANCE in findings.priced
-    return {"attacked": _best(attacked), "checked": _best(checked), "together": together}
+    both = name == RELEASE and RELEVANCE in findings.priced
+    return {"attacked": _assumed(attacked), "checked": _assumed(checked), "together": both}
 
 
-def _best(bounds: Bounds) -> float | None:
-    return max((bound for bound in bounds if bound is not None), default=None)
+def _assumed(bounds: Bounds) -> Assumed:
+    """Bounds with what each takes for granted; one that takes more and says no more is left out."""
+    told: Assumed = []
+    for bound, assumed in zip(bounds, ASSUMED, strict=True):
+        if bound is not None and all(bound > less for less, _ in told):
+            told.append((bound, assumed))
+    return told
 
 
 def total(priced: Mapping[str, Manifest], delta: float) -> Section | None:
@@ -212,11 +252,11 @@ def curve(findings: Findings) -> Section:
     left, or how a network came to be that was trained where the records are.
     """
     drawing, method = None, findings.params.train.method
-    made = findings.priced.get("release")
+    made = findings.priced.get(RELEASE)
     x_label, y_label, caption = _axes(findings, made.details if made is not None else {})
     if len(findings.curve) > 1:
         drawing = Markup(line_chart(findings.curve, title="Learning curve", x_label=x_label, y_label=y_label))
-    ready = made is not None and made.interactive and not findings.curve
+    ready = trained_inside(findings)
     return {"drawing": drawing, "method": method, "caption": caption, "ready": ready}
 
 
@@ -259,24 +299,32 @@ def summary(findings: Findings) -> Section:
     """The page in a few figures, for `airlock report` and other programs."""
     found, guarantee, readers = result(findings), privacy(findings), boundary(findings)
     proven = guarantee["total"] or {}
-    finite = proven.get("finite", False)
     return {
         "dataset": findings.params.dataset,
         "accuracy": found["accuracy"],
         "reference_accuracy": found["reference"],
         **(found["number"] or {}),
+        **({} if found["error"] is None else {"mean_squared_error": found["error"]}),
         "records": found["records"],
         "holdout": found["holdout"],
         "interval": found["interval"],
         "largest_class": found["largest_class"],
-        "epsilon": proven.get("epsilon") if finite else "infinity" if proven else None,
+        "epsilon": _json(proven["epsilon"]) if proven else None,
         "delta": proven.get("delta"),
         "unit": proven.get("unit"),
+        "asked": guarantee["asked"],
+        "beyond": guarantee["beyond"],
+        "claimed": [_json(epsilon) for epsilon in guarantee["claimed"]],
         "passes": guarantee["passes"],
+        "interactive": guarantee["interactive"],
         "could_read_records": readers["readers"],
         "breaches": readers["breaches"],
         "budget": findings.budget,
     }
+
+
+def _json(epsilon: float) -> float | str:
+    return epsilon if math.isfinite(epsilon) else "infinity"
 
 
 def parameters(findings: Findings) -> Iterator[tuple[str, str, str, bool]]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from airlock.commands.report import _lines
 from airlock.compare import published
@@ -24,9 +25,10 @@ from airlock.errors import ReleaseError
 from airlock.inside import manifest
 from airlock.models.explained import Explanation
 from airlock.privacy.guarantees import Guarantee
+from airlock.privacy.plan import Plan
 from stages.open import explanation
 from stages.open.report import report, sections
-from tests.support.report_inputs import AUDIT, BUDGET, DEPS, EVALUATE, PROJECT, PROVEN, Inputs, fill
+from tests.support.report_inputs import AUDIT, BUDGET, DEPS, EVALUATE, FACTS, PROJECT, PROVEN, Inputs, fill
 
 
 @pytest.fixture
@@ -132,9 +134,77 @@ def test_the_page_says_only_what_is_true_of_the_mechanism_that_ran(inputs: Input
     text = words(inputs.page())
     for false in ("never had the records. It", "solved for in one step", "0 layers", "No paper is quoted"):
         assert false not in text
-    assert "given 286 times, and what was asked depended on the model so far" in text
-    assert "the release holds the trained model, was made before releases told one" in text
+    assert "given 286 times, and some of what was asked depended on a model that was being trained" in text
+    assert "the release holds the trained model, tells of fewer than two points on the way to it" in text
     assert "a network on features" in text
+
+
+def test_a_model_that_was_trained_inside_its_release_is_not_said_to_be_tuned_for_nothing(
+    inputs: Inputs,
+) -> None:
+    assert "Training, tuning and predicting cost nothing." in words(inputs.page())
+    curve = {"points": [[0, 0.0], [9, -1.0]], "noise": 0.2}
+    for details in ({"curve": curve}, {"losses": [0.9, 0.5]}):
+        inputs.release("release", mechanism="dp-sgd", passes=9, interactive=True, details=details)
+        text = words(inputs.page())
+        assert "cost nothing" not in text
+        assert "training it again, or otherwise, is another release" in text
+
+
+def test_a_release_of_one_step_is_not_called_solved_for(inputs: Inputs) -> None:
+    curve = {"points": [[1, -1.0]], "noise": 0.2}
+    inputs.release("release", mechanism="dp-sgd", passes=1, interactive=True, details={"curve": curve})
+    inputs.write("data/plots/learning_curve.csv", "epoch,loss\n1,-1.0\n")
+    text = words(inputs.page())
+    assert "solved for in one step" not in text and "fewer than two points" in text
+
+
+def test_an_autoencoder_has_an_error_and_neither_accuracy_nor_classes(inputs: Inputs) -> None:
+    error = {"accuracy": None, "holdout": "public", "mean_squared_error": 2.5, "records": 114}
+    inputs.write("data/metrics/evaluate.json", {**error, "reference_accuracy": 0.97})
+    text = words(inputs.page())
+    for false in (
+        "no holdout was used",
+        "for the classes",
+        "airlock evaluate",
+        "97.0 %",
+        "not measured, because",
+    ):
+        assert false not in text
+    assert "is 2.5 on average" in text and "an autoencoder" in text
+    summary = json.loads((inputs.root / "data/report/summary.json").read_text())
+    assert _lines(summary)[0] == "Error     2.5, squared and summed over a record, on 114 public records"
+
+
+@pytest.mark.parametrize(("asked", "said"), [(2.0, False), (0.5, True)])
+def test_a_total_beyond_what_was_asked_for_is_said_so(inputs: Inputs, asked: float, said: bool) -> None:
+    text = words(inputs.page(release={"epsilon": asked}))
+    assert ("more than release.epsilon asked for" in text) is said
+    summary = json.loads((inputs.root / "data/report/summary.json").read_text())
+    assert ("release.epsilon asked for 0.5" in "\n".join(_lines(summary))) is said
+
+
+def test_no_pass_is_called_independent_of_what_was_learned_from_earlier_ones(inputs: Inputs) -> None:
+    """A mechanism with layers asks its later sums through layers that its earlier ones taught."""
+    text = words(inputs.page())
+    assert "as many as were fixed beforehand; a later one may look through what earlier ones released" in text
+    shutil.rmtree(inputs.root / "data/released/relevance")
+    inputs.release("release")
+    assert "fixed beforehand; a later one" not in words(inputs.page())
+
+
+def test_a_network_on_the_inputs_themselves_names_no_features(inputs: Inputs) -> None:
+    model = {"kind": "image", "features": "", "layers": [], "labels": ["a", "b"]}
+    inputs.write("data/model/model.json", model)
+    text = words(inputs.page())
+    assert "a network on the inputs themselves, for the classes a, b" in text and "“”" not in text
+
+
+def test_a_head_on_released_neurons_is_not_called_linear_on_the_features(inputs: Inputs) -> None:
+    assert "a linear one on features “linear”" in words(inputs.page())
+    file = inputs.root / "data/model/model.safetensors"
+    save_file({"neurons": np.zeros((30, 16), np.int64)}, file)
+    assert "a linear one on 16 released neurons above the features “linear”" in words(inputs.page())
 
 
 def test_the_page_says_whose_word_it_is_that_an_encoder_has_seen_no_record(inputs: Inputs) -> None:
@@ -229,6 +299,57 @@ def test_an_attack_on_a_whole_mechanism_is_not_held_against_half_of_it(inputs: I
     text = words(inputs.page())
     assert "a published attack on the same mechanism at the same epsilon" in text
     assert "both of its releases" not in text
+
+
+def test_a_bound_that_takes_the_noise_for_granted_says_so(inputs: Inputs) -> None:
+    attacks = inputs.root / "stages/open/report/attacks.csv"
+    header = attacks.read_text().splitlines()[0]
+    shutil.rmtree(inputs.root / "data/released/relevance")
+    cases = (
+        (
+            "0.18,0.8,1.0,1.0",
+            "at least 0.18",
+            "0.8 if the form of the noise is taken for granted; 1 if form and size",
+        ),
+        (
+            "0.0,0.0,1.0,1.0",
+            "at least 0 ",
+            "on made-up records; 1 if form and size of the noise are taken for granted",
+        ),
+    )
+    for bounds, least, more in cases:
+        attacks.write_text(
+            f"{header}\nattack,coefficients,1.0,zero-out,record,{{}},1.0,noise,{bounds},0.95\n"
+        )
+        inputs.release("release")
+        text = words(inputs.page())
+        assert least in text and more in text
+
+
+def test_an_attack_with_a_preset_counts_where_the_preset_was_not_named(inputs: Inputs) -> None:
+    """`sound` is what `adlm` takes if nobody says; a plan's parameters have every option settled."""
+    proven = replace(PROVEN, epsilon=0.75)
+    plan = Plan("adlm", 1, {"preset": "sound"}, 1, proven)
+    folder = inputs.root / "data/released/release"
+    manifest.write(folder, plan=plan, facts=FACTS, release_id="a" * 64)
+    text = words(inputs.page())
+    assert "No attack on this mechanism" not in text.split("mechanism adlm")[1].split("Release id")[0]
+    manifest.write(
+        folder, plan=replace(plan, parameters={"preset": "other"}), facts=FACTS, release_id="a" * 64
+    )
+    text = words(inputs.page())
+    assert "No attack on this mechanism" in text.split("mechanism adlm")[1].split("Release id")[0]
+
+
+def test_an_infinite_epsilon_is_summed_up_as_no_proof_beside_what_is_claimed(inputs: Inputs) -> None:
+    endless = replace(PROVEN, epsilon=math.inf, delta=0.0, event=None, reason="nobody knows")
+    inputs.release("release", proven=endless, claimed=replace(PROVEN, kind="claimed"), passes=3)
+    inputs.page()
+    summary = json.loads((inputs.root / "data/report/summary.json").read_text())
+    assert (summary["epsilon"], summary["claimed"], summary["interactive"]) == ("infinity", [1.0], False)
+    assert "Privacy   nothing finite is proven (epsilon 1 is claimed), 4 passes over the records" in _lines(
+        summary
+    )
 
 
 def test_measures_beside_accuracy_are_shown_where_there_are_any(inputs: Inputs) -> None:
@@ -383,12 +504,13 @@ def test_the_page_never_says_that_nothing_was_measured_beside_a_figure(
     }
     publish(inputs, [], [attack])
     text = words(inputs.page(dataset="wdbc"))
-    assert ("attacked at least 0.9" in text) == (kind == "attack")
-    assert ("accounting check at least 0.9" in text) == (kind == "accounting check")
+    assert ("attacked at least 0.7" in text) == (kind == "attack")
+    assert ("accounting check at least 0.7" in text) == (kind == "accounting check")
+    assert ("0.9 if the form of the noise is taken for granted" in text) == (kind is not None)
     told = [
         text.count(words)
         for words in (
-            "No attack on this mechanism at this epsilon is known here",
+            "No attack on this mechanism with these options at this epsilon is known here",
             "attacked at least",
             "Release “",
         )

@@ -19,6 +19,7 @@ import numpy as np
 from pydantic import Field
 
 from airlock.errors import InputError, ParamsError
+from airlock.models.devices import choose_device
 from airlock.params import Params, Section, check
 from airlock.privacy import calibration, events
 from airlock.privacy.guarantees import Neighbours
@@ -54,6 +55,7 @@ class Options(Section):
         batch: expected size of a sample; auto is n / 100, between 16 and 1024.
         clip: bound on the norm of a record's gradient.
         lower: `raw` is for public data: see stages/release/papers/dp_sgd/lower_layers.py.
+        device: cpu, an accelerator, or auto: the latter if there is one. It is in no id.
     """
 
     model: Literal[
@@ -64,6 +66,7 @@ class Options(Section):
     batch: int | None = Field(None, ge=1)
     clip: float = Field(1.0, ge=1e-3, le=1e6)
     learning_rate: float = Field(0.5, gt=0, le=1e3)
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -182,7 +185,11 @@ def plan(params: Params, facts: Facts) -> Plan:
 
 def lower_of(params: Params) -> lower_layers.Lower:
     """How the lower layers are trained."""
-    return check(Options, params.release.options, "params.yaml: release.options").lower
+    return _options(params).lower
+
+
+def _options(params: Params) -> Options:
+    return check(Options, params.release.options, "params.yaml: release.options")
 
 
 def train(params: Params, facts: Facts, data: Data, course: interactive.Course) -> Released:
@@ -190,16 +197,19 @@ def train(params: Params, facts: Facts, data: Data, course: interactive.Course) 
     from airlock.models.papers.networks import build
 
     model, settings = resolve(params, facts)
-    network = build(model, facts.shape, len(facts.labels), seed=SEED)
+    device = choose_device(_options(params).device, "release.options.device")
+    network = build(model, facts.shape, len(facts.labels), seed=SEED).to(device)
     curve = descend(
-        *lower_layers.fix(network, data, lower_of(params)),
+        *lower_layers.fix(network, data, lower_of(params), device),
         settings,
         key=course.keyed.key,
         release_id=course.keyed.release_id,
         checkpoint=course.checkpoint,
         tick=course.tick,
     )
-    tensors = {f"network.{name}": value.detach().numpy() for name, value in network.state_dict().items()}
+    tensors = {
+        f"network.{name}": value.detach().cpu().numpy() for name, value in network.state_dict().items()
+    }
     return tensors, {
         "network": model,
         "n": facts.n,
@@ -290,7 +300,7 @@ def _add_noise(total: Tensor, settings: Settings, keyed: interactive.Keyed, step
     import torch
 
     drawn = keyed.standard(step, "gradient", total, settings.noise)
-    return total + torch.from_numpy(settings.noise * drawn).float()
+    return total + torch.from_numpy(settings.noise * drawn).to(total)
 
 
 class Clipped:
