@@ -29,7 +29,7 @@ def check_terms(asked: Release, account: Account, *, scratch: bool) -> None:
     if asked.later_night:
         _check_night(asked, account)
         return
-    if asked.public or free:
+    if free or (asked.public and (account.cap is None or not asked.charged)):
         return
     if not asked.charged:
         raise BudgetRefused(

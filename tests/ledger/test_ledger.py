@@ -169,6 +169,11 @@ def test_population_has_one_unit_and_one_relation(ledger: Ledger, terms: dict[st
     reserve(ledger, "a", 0.1)
     with pytest.raises(BudgetRefused, match="accounted per record under zero-out"):
         reserve(ledger, "b", 0.1, **terms)
+    # Of public data too, where a cap asks for a total: it used to be refused as "together inf".
+    ledger.set_cap("benchmark", 6, 1e-5, who="owner", why="test")
+    reserve(ledger, "c", 0.1, public=True, population="benchmark")
+    with pytest.raises(BudgetRefused, match="set release.unit and release.neighbours back"):
+        reserve(ledger, "d", 0.1, public=True, population="benchmark", **terms)
 
 
 def test_mixed_relations_of_public_data_have_no_total(ledger: Ledger) -> None:
