@@ -12,12 +12,14 @@ from airlock.errors import BudgetRefused, InputError, LedgerError, ReleaseError
 from airlock.inside import manifest
 from airlock.inside.nights import MISSING, file_of
 from airlock.ledger import Ledger, Release
+from airlock.owner import nights as owner_nights
 from airlock.owner import registry
 from airlock.owner.home import Project
 from airlock.owner.keys import Keyring
 from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
 from airlock.records import handles
+from airlock.records.schema_file import load_schema
 from airlock.run.outs import remove
 
 RELEVANCE = "relevance"
@@ -132,6 +134,7 @@ def prepare(
             f"night {params.ingest.night} was set aside, and its records may have come on another one: go on with "
             "`airlock nights run`"
         )
+    _check_counted(project, workspace, params, facts)
     known = ledger.nights(facts.population, horizon["id"])
     _check_begun(project, facts, ledger, horizon, known)
     done = {_night(one): one.release_id for one in known if one.committed and _night(one) < horizon["night"]}
@@ -145,6 +148,16 @@ def prepare(
         for night in missing
     )
     return {**horizon, "former": former, "missing": missing, "records": facts.total - without}
+
+
+def _check_counted(project: Project, workspace: Path, params: Params, facts: Facts) -> None:
+    """A later night, beside others that were counted otherwise."""
+    gone = passed_over(project, facts.population)
+    found = handles.batches(workspace / handles.FOLDER / params.dataset, params.ingest.night)
+    known = [one for one in found[params.ingest.start - 1 :] if (one.night or 1) not in gone]
+    if facts.night_number > 1 and known:
+        schema = load_schema(workspace / handles.SCHEMAS / f"{params.dataset}.yaml")
+        owner_nights.check_counted(project, known, schema, params.release.unit)
 
 
 def _check_begun(
