@@ -12,14 +12,12 @@ from airlock.errors import BudgetRefused, InputError, LedgerError, ReleaseError
 from airlock.inside import manifest
 from airlock.inside.nights import MISSING, file_of
 from airlock.ledger import Ledger, Release
-from airlock.owner import nights as owner_nights
 from airlock.owner import registry
 from airlock.owner.home import Project
 from airlock.owner.keys import Keyring
 from airlock.params import Params
 from airlock.privacy.plan import Facts, Plan
 from airlock.records import handles
-from airlock.records.schema_file import load_schema
 from airlock.run.outs import remove
 
 RELEVANCE = "relevance"
@@ -152,12 +150,16 @@ def prepare(
 
 def _check_counted(project: Project, workspace: Path, params: Params, facts: Facts) -> None:
     """A later night, beside others that were counted otherwise."""
+    # Here, because stages that stand alone must not wait for pyarrow and NumPy.
+    from airlock.owner.nights import check_counted
+    from airlock.records.schema_file import load_schema
+
     gone = passed_over(project, facts.population)
     found = handles.batches(workspace / handles.FOLDER / params.dataset, params.ingest.night)
     known = [one for one in found[params.ingest.start - 1 :] if (one.night or 1) not in gone]
     if facts.night_number > 1 and known:
         schema = load_schema(workspace / handles.SCHEMAS / f"{params.dataset}.yaml")
-        owner_nights.check_counted(project, known, schema, params.release.unit)
+        check_counted(project, known, schema, params.release.unit)
 
 
 def _check_begun(
