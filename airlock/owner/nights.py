@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from airlock.errors import InputError
 from airlock.inside.sealed import META
@@ -48,13 +47,16 @@ class Growth:
 
 @dataclass(frozen=True)
 class Tonight:
-    """One batch, counted, in which ways, and how its records are known again."""
+    """One batch, counted, in which ways, and how its records are known again; and the batches that an older Airlock
+    counted, which did not say how.
+    """
 
     batch: seen.Batch
     identity: str
     participations: int
     ways: Mapping[seen.Kind, str]
     first: seen.Batch | None = None
+    older: tuple[str, ...] = ()
 
 
 def of(
@@ -75,21 +77,16 @@ def of(
     key = Keyring.load(project).row_key()
     handle = replace(handle, night=night, participations=participations if participations > 1 else None)
     first = None
-    if night > 1 and not _is_counted(project, entry, known[0]):
+    older = "counted" not in entry and seen.knows(project, handle.population)
+    if night > 1 and not older and known[0].fingerprint not in entry.get("counted", {}):
         # The first batch was added before anybody said that more would come, or replaced since it was counted: its
         # records are counted once, now.
         path = registry.check(project, Keyring.load(project), known[0])
         before = open_table(path, header=schema.header)
         first = seen.look(before, schema, key, known[0].fingerprint, identity)
     batch = seen.look(table, schema, key, handle.fingerprint, identity)
-    return handle, Tonight(batch, identity, participations, seen.ways(schema, identity), first)
-
-
-def _is_counted(project: Project, entry: Mapping[str, Any], first: Handle) -> bool:
-    """Whether the records of the first batch are; older registries do not say of which batch."""
-    if "counted" in entry:
-        return first.fingerprint in entry["counted"]
-    return seen.knows(project, first.population)
+    believed = tuple(one.fingerprint for one in known) if older else ()
+    return handle, Tonight(batch, identity, participations, seen.ways(schema, identity), first, believed)
 
 
 def _settle(name: str, entry: dict[str, object], growth: Growth, *, fresh: bool) -> tuple[str, int]:
@@ -149,8 +146,9 @@ def enter(project: Project, entries: Registry, handle: Handle, tonight: Tonight,
     keys.make_batch_secret(project, handle.fingerprint)
     entry = entries.populations[handle.population]
     entry |= {"identity": tonight.identity, "participations": tonight.participations}
+    counted = entry.setdefault("counted", {one: {} for one in tonight.older})
     for one in filter(None, (tonight.first, tonight.batch)):
-        entry.setdefault("counted", {})[one.fingerprint] = dict(tonight.ways)
+        counted[one.fingerprint] = dict(tonight.ways)
     entry.setdefault("nights", {})[str(handle.night)] = {
         "place": place if (handle.night or 1) > 1 else None,
         "fingerprint": handle.fingerprint,

@@ -175,12 +175,22 @@ def test_a_first_batch_that_was_replaced_is_counted_before_the_second(clinic: Cl
 
 
 def test_what_an_older_airlock_counted_is_believed(clinic: Clinic) -> None:
+    """And not read again, for the first night may be forgotten."""
     clinic.add(clinic.file(rows(0, 40), "a.parquet"), growth=Growth())
     with registry.changing_registry(clinic.home) as entries:
         del entries.populations["clinic"]["counted"]
+    nights.forget(clinic.home, clinic.root, "clinic", 1)
     night(clinic, rows(40, 20), "b")
+    with pytest.raises(InputError, match="5 of these records would be on more than one night"):
+        night(clinic, rows(35, 5), "c")
+    night(clinic, rows(60, 20), "c")
     known = handles.batches(clinic.root / "data/handles/clinic")
-    nights.check_counted(clinic.home, known, load_schema(clinic.root / "data/schemas/clinic.yaml"), "record")
+    schema = load_schema(clinic.root / "data/schemas/clinic.yaml")
+    nights.check_counted(clinic.home, known, schema, "record")
+    clinic.write_schema(USERS)
+    schema = load_schema(clinic.root / "data/schemas/clinic.yaml")
+    with pytest.raises(InputError, match="night 2, 3 of 'clinic' was counted by another schema"):
+        nights.check_counted(clinic.home, known, schema, "user")
 
 
 def test_a_forgotten_night_cannot_be_read_again_and_an_old_backup_does_not_bring_it_back(
