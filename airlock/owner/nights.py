@@ -8,6 +8,7 @@ sealed records unreadable, wherever it lies; what was released of them stays rel
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,12 +47,16 @@ class Growth:
 
 @dataclass(frozen=True)
 class Tonight:
-    """One batch, counted, and how its records are known again."""
+    """One batch, counted, in which ways, and how its records are known again; and the batches that an older Airlock
+    counted, which did not say how.
+    """
 
     batch: seen.Batch
     identity: str
     participations: int
+    ways: Mapping[seen.Kind, str]
     first: seen.Batch | None = None
+    older: tuple[str, ...] = ()
 
 
 def of(
@@ -72,13 +77,16 @@ def of(
     key = Keyring.load(project).row_key()
     handle = replace(handle, night=night, participations=participations if participations > 1 else None)
     first = None
-    if night > 1 and not seen.knows(project, handle.population):
-        # The first batch was added before anybody said that more would come: its records are counted once, now.
+    older = "counted" not in entry and seen.knows(project, handle.population)
+    if night > 1 and not older and known[0].fingerprint not in entry.get("counted", {}):
+        # The first batch was added before anybody said that more would come, or replaced since it was counted: its
+        # records are counted once, now.
         path = registry.check(project, Keyring.load(project), known[0])
         before = open_table(path, header=schema.header)
         first = seen.look(before, schema, key, known[0].fingerprint, identity)
     batch = seen.look(table, schema, key, handle.fingerprint, identity)
-    return handle, Tonight(batch, identity, participations, first)
+    believed = tuple(one.fingerprint for one in known) if older else ()
+    return handle, Tonight(batch, identity, participations, seen.ways(schema, identity), first, believed)
 
 
 def _settle(name: str, entry: dict[str, object], growth: Growth, *, fresh: bool) -> tuple[str, int]:
@@ -138,10 +146,36 @@ def enter(project: Project, entries: Registry, handle: Handle, tonight: Tonight,
     keys.make_batch_secret(project, handle.fingerprint)
     entry = entries.populations[handle.population]
     entry |= {"identity": tonight.identity, "participations": tonight.participations}
+    counted = entry.setdefault("counted", {one: {} for one in tonight.older})
+    for one in filter(None, (tonight.first, tonight.batch)):
+        counted[one.fingerprint] = dict(tonight.ways)
     entry.setdefault("nights", {})[str(handle.night)] = {
         "place": place if (handle.night or 1) > 1 else None,
         "fingerprint": handle.fingerprint,
     }
+
+
+def check_counted(project: Project, known: Sequence[Handle], schema: Schema, kind: seen.Kind) -> None:
+    """Refuse nights whose records or users were counted by another schema: bounds over all nights were held by those
+    counts, and say nothing about what this schema keeps. What an older Airlock counted is believed.
+
+    Args:
+        known: the batches of a horizon that release something.
+        kind: the unit of the release.
+
+    Raises:
+        InputError: with the nights to count again.
+    """
+    entry = load_registry(project).populations.get(known[0].population, {})
+    wanted = seen.ways(schema, str(entry.get("identity", seen.ROW)))[kind]
+    counted = entry.get("counted", {})
+    others = [one for one in known if counted.get(one.fingerprint, {}).get(kind, wanted) != wanted]
+    if others:
+        nights = ", ".join(str(one.night or 1) for one in others)
+        raise InputError(
+            f"night {nights} of '{known[0].name}' was counted by another schema, and how often a {kind} comes is not "
+            f"known by this one: add the same file again (airlock add FILE --name {known[0].name} --append)"
+        )
 
 
 def set_aside(project: Project, workspace: Path, name: str, night: int) -> None:

@@ -7,6 +7,7 @@ batch; a batch is known by its fingerprint, so that one which is added again cou
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -74,6 +75,16 @@ def look(table: Table, schema: Schema, key: bytes, fingerprint: str, identity: s
         # What is beyond the bound on one night becomes a null record there.
         users = Counter({user: min(times, schema.user.per_user) for user, times in users.items()})
     return Batch(fingerprint, records, users)
+
+
+def ways(schema: Schema, identity: str) -> dict[Kind, str]:
+    """All that the counts of a batch depend on beside its records, as text: counts that were made in another way say
+    nothing about these.
+    """
+    columns = sorted({*schema.sources, schema.label.column})
+    row = [columns, schema.kind, *schema.missing_values, schema.decimal] if identity == ROW else []
+    user = [schema.user.column, schema.user.per_user] if schema.user else []
+    return {"record": json.dumps([identity, *row]), "user": json.dumps(user)}
 
 
 def check(project: Project, population: str, batch: Batch, *, participations: int, schema: Schema) -> None:

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from airlock.errors import ParamsError
 from airlock.params import Params
-from airlock.privacy import noise
+from airlock.privacy import calibration, noise
+from airlock.privacy.guarantees import Neighbours
 from airlock.privacy.plan import Facts
 from stages.checkpoints import Checkpoint
 from stages.mechanisms import Given, Make, Released, Tick, makes, silent
@@ -151,6 +153,20 @@ def check_unit(params: Params, facts: Facts, name: str) -> None:
     """
     check_record(params, name)
     check_alone(params, facts, name)
+
+
+def multiplier_of(epsilon: float, delta: float, *, rate: float, steps: int, neighbours: Neighbours) -> float:
+    """The least noise, over sensitivity, at which so many sampled steps are (epsilon, delta)-DP.
+
+    Raises:
+        ParamsError: there is none.
+    """
+    try:
+        return calibration.sampled_gaussian_multiplier(
+            epsilon, delta, rate=rate, steps=steps, neighbours=neighbours
+        )
+    except ValueError as error:
+        raise ParamsError(f"params.yaml: release: {error}") from None
 
 
 def sampled(rate: float, steps: int, multiplier: float) -> dict[str, Any]:

@@ -88,6 +88,19 @@ def check_size(records: int, entry: int, largest: int = LARGEST_SUM) -> None:
         )
 
 
+def check_scale(largest: float) -> None:
+    """No noise may pass what the grid holds: its size is public, so that it is refused before anything is charged.
+
+    Raises:
+        ParamsError: with what to change.
+    """
+    if largest > noise.MAX_SCALE:
+        raise ParamsError(
+            "params.yaml: the noise that is asked for passes the grid: raise epsilon or delta, or lower "
+            "release.horizon, or user.per_user in the schema"
+        )
+
+
 def budget_of(queries: Sequence[Query], release: ReleaseParams) -> float:
     """The shift that a release allows, with as many draws as its queries need."""
     return _mu(queries, release.epsilon, release.delta, "release")
@@ -179,10 +192,12 @@ def _mu(queries: Sequence[Query], epsilon: float, delta: float, section: str) ->
 
 
 def _priced(queries: Sequence[Query], multipliers: Sequence[float]) -> list[Priced]:
-    return [
+    priced = [
         Priced(query, multiplier, calibration.noise_scale(query.sensitivity, multiplier))
         for query, multiplier in zip(queries, multipliers, strict=True)
     ]
+    check_scale(max((one.scale for one in priced), default=0.0))
+    return priced
 
 
 def guarantee(priced: Sequence[Priced], release: ReleaseParams, *, argument: str) -> Guarantee:

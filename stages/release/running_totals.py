@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from airlock.errors import ParamsError, ReleaseError
 from airlock.inside.nights import Nights
 from airlock.params import Params
-from airlock.privacy import continual, noise
+from airlock.privacy import continual
 from airlock.privacy.continual import Memory, Strategy
 from airlock.privacy.plan import Facts
 from stages.mechanisms import Given
@@ -45,20 +45,6 @@ def strategy_of(params: Params, facts: Facts, passes: int) -> Strategy | None:
 def parameters(strategy: Strategy | None) -> dict[str, Any]:
     """What the release id hashes of a horizon."""
     return {"horizon": {"nights": strategy.nights, "strategy": strategy.name}} if strategy else {}
-
-
-def check_scales(priced: Sequence[Priced], strategy: Strategy | int | None) -> None:
-    """Refuse noise that the grid does not hold, from public numbers, before anything is read.
-
-    Raises:
-        ParamsError: with what to change.
-    """
-    largest = max(one.scale for one in priced)
-    if strategy and largest > noise.MAX_SCALE:
-        raise ParamsError(
-            "params.yaml: release.horizon: the noise of so many nights for units of so many records passes the grid: "
-            "raise release.epsilon, or lower per_user or the horizon"
-        )
 
 
 def noisy_sums(priced: Sequence[Priced], strategy: Strategy | None, given: Given) -> NoisySums:

@@ -148,6 +148,13 @@ class TestCoefficientsOfQuantiles(Quantiles):
     name, asks_first = "coefficients", True
 
 
+class TestCoefficientsOfQuantilesAlone(TestCoefficientsOfQuantiles):
+    """One pass of coefficients, which asks nothing first but the quantiles."""
+
+    def params(self, near: str = "zero-out", **release: Any) -> Any:
+        return super().params(near, **{"passes": 1, **release})
+
+
 class TestIteratedOfQuantilesInOneStage(Quantiles):
     name, mode, ticks = "coefficients-iterated", "off", True
 

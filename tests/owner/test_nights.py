@@ -14,6 +14,7 @@ from airlock.owner.checks import custody_problems
 from airlock.owner.keys import Keyring
 from airlock.owner.nights import Growth
 from airlock.records import handles
+from airlock.records.schema_file import load_schema
 from tests.support.clinic import SCHEMA, Clinic, make_clinic, records
 
 USERS = SCHEMA + "user: {column: patient, per_user: 3}\n"
@@ -122,6 +123,74 @@ def test_users_are_bounded_over_all_nights(clinic: Clinic) -> None:
     with pytest.raises(InputError, match="2 users would have more than 3 records"):
         night(clinic, seen(20, "ann", "bob", "carl"), "c")
     assert night(clinic, seen(30, "carl", "carl"), "c").night == 3
+
+
+def test_users_that_were_counted_by_another_bound_are_counted_again_before_a_release(clinic: Clinic) -> None:
+    """Bounds are held when a batch is added. A bound that is raised later keeps more of a user's records on the nights
+    before than were counted: here five, where three are priced.
+    """
+
+    def seen(first: int, *patients: str) -> pa.Table:
+        return rows(first, len(patients)).append_column("patient", pa.array(patients))
+
+    clinic.write_schema(SCHEMA + "user: {column: patient, per_user: 1}\n")
+    clinic.add(clinic.file(seen(0, "ann", "ann", "ann", "bob"), "a.parquet"), growth=Growth())
+    clinic.write_schema(USERS)
+    night(clinic, seen(10, "ann", "ann"), "b")
+    kept = [(clinic.ingest(clinic.params(ingest={"night": one}))["train"].valid > 0).sum() for one in (1, 2)]
+    assert kept == [4, 2]
+    known = handles.batches(clinic.root / "data/handles/clinic")
+    schema = load_schema(clinic.root / "data/schemas/clinic.yaml")
+    nights.check_counted(clinic.home, known, schema, "record")
+    with pytest.raises(InputError, match="night 1 of 'clinic' was counted by another schema"):
+        nights.check_counted(clinic.home, known, schema, "user")
+    with pytest.raises(InputError, match="1 users would have more than 3 records"):
+        clinic.add(clinic.home.folder / "a.parquet", growth=Growth())
+    clinic.write_schema(SCHEMA + "user: {column: patient, per_user: 5}\n")
+    schema = load_schema(clinic.root / "data/schemas/clinic.yaml")
+    for name in ("a", "b"):
+        clinic.add(clinic.home.folder / f"{name}.parquet", growth=Growth())
+    nights.check_counted(clinic.home, known, schema, "user")
+
+
+def test_records_that_were_known_by_other_columns_are_counted_again_before_a_release(clinic: Clinic) -> None:
+    """The same records on two nights, which two schemas do not know for the same."""
+    clinic.add(clinic.file(rows(0, 40), "a.parquet"), growth=Growth())
+    whole, site = SCHEMA.rsplit("- {name: site", 1)[0], "ignored: [site]\n"
+    clinic.write_schema(whole + site)
+    night(clinic, rows(0, 20), "b")
+    known = handles.batches(clinic.root / "data/handles/clinic")
+    schema = load_schema(clinic.root / "data/schemas/clinic.yaml")
+    with pytest.raises(InputError, match="night 1 of 'clinic' was counted by another schema"):
+        nights.check_counted(clinic.home, known, schema, "record")
+    with pytest.raises(InputError, match="20 of these records would be on more than one night"):
+        clinic.add(clinic.home.folder / "a.parquet", growth=Growth())
+
+
+def test_a_first_batch_that_was_replaced_is_counted_before_the_second(clinic: Clinic) -> None:
+    clinic.add(clinic.file(rows(0, 40), "a.parquet"), growth=Growth())
+    clinic.add(clinic.file(rows(0, 60), "mended.parquet"))
+    with pytest.raises(InputError, match="10 of these records would be on more than one night"):
+        night(clinic, rows(50, 20), "b")
+
+
+def test_what_an_older_airlock_counted_is_believed(clinic: Clinic) -> None:
+    """And not read again, for the first night may be forgotten."""
+    clinic.add(clinic.file(rows(0, 40), "a.parquet"), growth=Growth())
+    with registry.changing_registry(clinic.home) as entries:
+        del entries.populations["clinic"]["counted"]
+    nights.forget(clinic.home, clinic.root, "clinic", 1)
+    night(clinic, rows(40, 20), "b")
+    with pytest.raises(InputError, match="5 of these records would be on more than one night"):
+        night(clinic, rows(35, 5), "c")
+    night(clinic, rows(60, 20), "c")
+    known = handles.batches(clinic.root / "data/handles/clinic")
+    schema = load_schema(clinic.root / "data/schemas/clinic.yaml")
+    nights.check_counted(clinic.home, known, schema, "record")
+    clinic.write_schema(USERS)
+    schema = load_schema(clinic.root / "data/schemas/clinic.yaml")
+    with pytest.raises(InputError, match="night 2, 3 of 'clinic' was counted by another schema"):
+        nights.check_counted(clinic.home, known, schema, "user")
 
 
 def test_a_forgotten_night_cannot_be_read_again_and_an_old_backup_does_not_bring_it_back(

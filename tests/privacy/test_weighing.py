@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airlock.privacy import accounting, events
+from airlock.privacy import accounting, events, sensitivity
 from airlock.privacy.weighing import (
     MOST,
     UNIT,
@@ -50,6 +50,30 @@ def test_no_record_moves_all_nights_by_more_than_is_priced(nights: int, ends: bo
         told[-last:] = [one + Fraction(1, 2 * last) for one in told[-last:]]
     for width, one in zip(weights.widths, told, strict=True):
         assert Fraction(width, UNIT) ** 2 * one >= 1 > Fraction(width - 1, UNIT) ** 2 * one
+
+
+@pytest.mark.parametrize("nights", [2, 9, 40])
+def test_a_user_who_comes_on_other_nights_moves_them_no_farther_than_one_who_is_replaced(nights: int) -> None:
+    """A record goes on one night and another comes on some night, under replace-one: for rows, products of rows and
+    averages, whether alike, opposite or at a right angle.
+    """
+    matrix, norm, half = dense(weighing(nights)), 10, 128
+    one, other = np.array([norm, 0.0]), np.array([0.0, norm])
+    low, high = np.array([-half, half, 0.0]), np.array([half - 1, 0.0, half])
+    kinds = [
+        (sensitivity.mean(norm, neighbours="replace-one"), [one, other, -one]),
+        (
+            sensitivity.gram(norm, neighbours="replace-one"),
+            [np.outer(row, row).ravel() for row in (one, other)],
+        ),
+        (sensitivity.averages(1, half, neighbours="replace-one"), [low, high]),
+    ]
+    for priced, contributions in kinds:
+        most = weighing(nights).of_sum(priced) * (1 + 1e-12)
+        for gone, come in product(contributions, repeat=2):
+            for night, later in product(range(nights), repeat=2):
+                moved = np.outer(matrix[:, night], gone) - np.outer(matrix[:, later], come)
+                assert np.linalg.norm(moved) <= most
 
 
 @pytest.mark.parametrize("ends", [False, True])

@@ -102,6 +102,21 @@ def test_a_night_that_is_asked_for_otherwise_than_the_first_one_says_so(clinic: 
     assert clinic.released["details"]["horizon"]["night"] == 2
 
 
+def test_a_night_that_another_schema_counted_is_counted_again_before_a_later_one(clinic: Nightly) -> None:
+    """How often records and users come is held by those counts; nothing is reserved without them."""
+    clinic.append(1, 60)
+    (clinic.root / "data/schemas/clinic.yaml").write_text(SCHEMA + "missing_values: ['', none]\n")
+    clinic.append(2, 20)
+    clinic.night(1)
+    paid = clinic.ledger.spent("clinic").epsilon
+    with pytest.raises(InputError, match="night 1 of 'clinic' was counted by another schema"):
+        clinic.night(2)
+    assert clinic.ledger.spent("clinic").epsilon == paid
+    clinic.append(1, 60)
+    clinic.night(2, "release")
+    assert clinic.released["details"]["horizon"]["night"] == 2
+
+
 def test_three_nights_for_one_price_whatever_dies_in_between(
     clinic: Nightly, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,25 +54,33 @@ class Encoder:
         return np.concatenate([self._row(run, images[place : place + 1]) for place in range(len(images))])
 
     def _row(self, run: Any, image: NDArray[np.uint8]) -> Rows:
-        """Features over the largest of them, in whole steps, scaled to norm 1; zeros where they are not numbers."""
-        given = (image.astype(np.float32) / np.float32(255)).transpose(0, 3, 1, 2)
-        found = np.asarray(run(given), np.float64).reshape(-1)
-        if found.shape != (self.width,):
-            raise ReleaseError(
-                f"{self.file} gives {found.size} features and the schema says {self.width}: correct it"
-            )
-        largest = np.abs(found).max()
+        """Features over the largest of them, in whole steps, scaled to norm 1; zeros where they are not numbers, are
+        not as many as was said, or the encoder fails: failing aloud would tell something about the picture.
+        """
+        try:
+            found = self._features(run, image)
+        except Exception:  # whatever it is, it is a property of one picture
+            return np.zeros((1, self.width))
+        largest = np.abs(found).max() if found.shape == (self.width,) else 0.0
         if not np.isfinite(largest) or largest == 0:
             return np.zeros((1, self.width))
         return normalise(np.trunc(found / largest * STEPS)[None])
+
+    def _features(self, run: Any, image: NDArray[np.uint8]) -> NDArray[np.float64]:
+        given = (image.astype(np.float32) / np.float32(255)).transpose(0, 3, 1, 2)
+        return np.asarray(run(given), np.float64).reshape(-1)
 
     def _try(self, run: Any) -> None:
         """Made-up pictures in two orders: whoever remembers or draws answers differently.
 
         Raises:
-            ReleaseError: it does.
+            ReleaseError: it does, or gives another number of features than was said.
         """
         tried = np.random.default_rng(0).integers(0, 256, (TRIED, *self.shape), dtype=np.uint8)
+        if (size := self._features(run, tried[:1]).size) != self.width:
+            raise ReleaseError(
+                f"{self.file} gives {size} features and the schema says {self.width}: correct it"
+            )
         orders = (range(TRIED), reversed(range(TRIED)), (0, 0, *range(TRIED)))
         seen = [
             {place: self._row(run, tried[place : place + 1]).tobytes() for place in order} for order in orders

@@ -77,7 +77,8 @@ def prepare(recipe: Recipe, divided: Divided, records: Records, noisy_sums: Nois
     if recipe.columns:
         scale = next(one.scale for one in divided.first if one.query.purpose == "quantiles")
         records.before = quantiles.quantiles(told["quantiles"], _places(recipe), n, scale)
-    records.steps.append(centre(told["mean"], n, bias=recipe.bias, noise=_noise(recipe, divided.first)))
+    total = told["mean"] if "mean" in recipe.shares else np.zeros(recipe.width, np.int64)
+    records.steps.append(centre(total, n, bias=recipe.bias, noise=_noise(recipe, divided.first)))
     if "whitening" in recipe.shares:
         scale = next(one.scale for one in divided.first if one.query.purpose == "whitening")
         records.steps.append(whiten(told["whitening"], scale, recipe.ridge))

@@ -17,6 +17,7 @@ from stages.release.nightly_prices import Nightly
 from stages.release.noisy_sums import (
     Query,
     budget_of,
+    check_scale,
     guarantee,
 )
 from stages.release.passes import HALF_AVERAGE, Kind, Wanted, check_passes
@@ -52,7 +53,7 @@ def plan(recipe: Recipe, params: Params, facts: Facts) -> Plan:
     """The price of all nights; how often records are read is of this one."""
     asked = prices(recipe, params)
     dearest = asked.dearest()
-    running_totals.check_scales(asked.priced(asked.nights), recipe.nights)
+    check_scale(max(one.scale for one in asked.priced(asked.nights)))
     first = facts.night_number == 1
     horizon = {
         "nights": recipe.nights,

@@ -139,6 +139,29 @@ def test_features_that_are_not_numbers_are_a_row_of_zeros(keep: Callable[[Any], 
     assert rows[0].any()
 
 
+@pytest.mark.parametrize("answer", ["raises", "another width", "words"])
+def test_a_picture_on_which_the_encoder_fails_is_a_row_of_zeros(
+    keep: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    """As if it were null: a stage that ended there would tell that such a picture is among the records."""
+
+    def fails_on_black(given: Any) -> Any:
+        if given.any():
+            return given.reshape(1, -1)[:, :WIDTH] + 1
+        if answer == "raises":
+            raise RuntimeError("no such shape")
+        return np.ones((1, WIDTH + 1)) if answer == "another width" else np.full((1, WIDTH), "none")
+
+    name = keep(model())
+    monkeypatch.setattr(encoder, "session", lambda path, sha256: fails_on_black)
+    x = pictures(3, 3, side=16)[0]
+    x[1] = 0
+    rows = feature_map(name, "image", SHAPE)(x, np.ones(3, np.uint8))
+    assert rows.shape == (3, WIDTH)
+    assert not rows[1].any()
+    assert rows[0].any()
+
+
 def test_a_release_through_an_encoder_names_its_hash(keep: Callable[[Any], str], tmp_path: Path) -> None:
     x, y = pictures(12, 3, side=16)
     name = keep(model())

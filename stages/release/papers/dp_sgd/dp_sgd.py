@@ -21,7 +21,7 @@ from pydantic import Field
 from airlock.errors import InputError, ParamsError
 from airlock.models.devices import choose_device
 from airlock.params import Params, Section, check
-from airlock.privacy import calibration, events
+from airlock.privacy import events
 from airlock.privacy.guarantees import Neighbours
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Released, Tick, makes_nothing, no_relevance, silent
@@ -152,9 +152,7 @@ def calibrate(
     n: int,
 ) -> Settings:
     """The least noise that is (epsilon, delta)-DP for these steps."""
-    multiplier = calibration.sampled_gaussian_multiplier(
-        epsilon, delta, rate=rate, steps=steps, neighbours=neighbours
-    )
+    multiplier = interactive.multiplier_of(epsilon, delta, rate=rate, steps=steps, neighbours=neighbours)
     return Settings(
         rate, steps, clip, learning_rate, multiplier, 2 if neighbours == "replace-one" else 1, rate * n
     )

@@ -36,7 +36,6 @@ from airlock.errors import ParamsError
 from airlock.models.devices import choose_device
 from airlock.models.papers import minimax
 from airlock.params import Params, Section, check
-from airlock.privacy import calibration
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Released, makes_nothing, no_relevance
@@ -185,7 +184,7 @@ def _published_bound(params: Params, options: Options, rate: float, steps: int) 
 def _proven_bound(params: Params, rate: float, steps: int, reach: int) -> float:
     """The tau at which all steps together are proven to cost what was asked, rounded to more noise."""
     release = params.release
-    multiplier = calibration.sampled_gaussian_multiplier(
+    multiplier = interactive.multiplier_of(
         release.epsilon, release.delta, rate=rate, steps=steps, neighbours=release.neighbours
     )
     return (1 - 1e-12) / (multiplier * reach) ** 2

@@ -34,7 +34,6 @@ from airlock.models.papers.behaviour import (
 )
 from airlock.params import Params, Section, check
 from airlock.privacy import sensitivity
-from airlock.privacy.noise import MAX_SCALE
 from airlock.privacy.plan import Facts, Plan
 from airlock.privacy.sums import LARGEST_TOTAL, cut_slack
 from stages.mechanisms import Given, Released, makes, makes_nothing, no_relevance
@@ -274,11 +273,6 @@ def plan(params: Params, facts: Facts) -> Plan:
     """The price of a release, from parameters and public facts alone."""
     recipe = resolve(params, facts)
     priced = price(queries(recipe, params), params.release)
-    if max(one.scale for one in priced) > MAX_SCALE:
-        raise ParamsError(
-            "params.yaml: release.epsilon is too small for sums of so many records: raise it, or lower "
-            "user.per_user"
-        )
     proven = guarantee(priced, params.release, argument=ARGUMENT)
     parameters = {
         "epsilon": params.release.epsilon,

@@ -30,9 +30,8 @@ from airlock.privacy.plan import Facts
 from airlock.privacy.sums import label_rows
 from airlock.records.encoding import unpack
 from stages.release.keyed_noise import ROUNDING_FACTOR, KeyedNoise
-from stages.release.papers.pcdbn.pcdbn import PerturbedPart, Recipe
+from stages.release.papers.pcdbn.pcdbn import GRID, PerturbedPart, Recipe
 
-GRID = 255
 GAIN, CONTRAST = 30.0, 5.0
 ROWS = 64
 Floats = NDArray[np.float64]

@@ -41,6 +41,7 @@ from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes, makes_nothing, no_relevance
 from stages.release.keyed_noise import ROUNDING_FACTOR
+from stages.release.noisy_sums import check_scale
 from stages.release.papers import guarantees
 from stages.release.units import check_alone, check_record
 
@@ -52,6 +53,8 @@ STRIDES_VERSION = 3
 """Of the authors' program alone: its sums are taken in another order than before, so that bytes differ."""
 ARGUMENT = "docs/proofs/pcdbn.md#guarantee"
 SMALLEST_SIDE = 16
+GRID = 255
+"""Steps of a unit."""
 
 
 class Options(Section):
@@ -180,6 +183,13 @@ class Recipe:
         )
 
     @property
+    def largest_noise(self) -> float:
+        """The largest scale that energy_coefficients.py draws with, in steps of its grid."""
+        *layers, softmax = self.parts
+        units = [part.moves[0][0] / abs(self.sigmoid.alphas[1]) * self.scale(part) for part in layers]
+        return GRID**2 * max(*units, 8 * self.scale(softmax)) * ROUNDING_FACTOR
+
+    @property
     def flaw(self) -> str:
         """Why nothing finite is proven; empty where something is."""
         if self.options.noise == "constants":
@@ -306,6 +316,8 @@ def _refuse_strides(given: Options, options: Options) -> None:
 def plan(params: Params, facts: Facts) -> Plan:
     """Claimed (the paper's epsilon) and proven guarantee of one reading."""
     recipe, release = resolve(params, facts), params.release
+    if not recipe.flaw:
+        check_scale(recipe.largest_noise)
     claimed = guarantees.claimed(release, argument="Phan et al. 2018, Lemmas 1 and 2")
     parameters = {
         "epsilon": release.epsilon,
