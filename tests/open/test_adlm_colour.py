@@ -100,9 +100,12 @@ def slow_scores(squares: Any, parts: dict[str, Any], *, batch: bool = True) -> A
 
 @pytest.mark.parametrize("side", [8, 7, 24])
 def test_scores_are_what_the_slow_oracle_says(side: int) -> None:
-    """Of squares in the middle: 2 of 24 are cut off on each side, and odd sides have an odd zero around them."""
+    """Of squares in the middle: 2 of 24 are cut off on each side, and odd sides have an odd zero around them. The
+    first image is nearly even, so that the least deviation is its.
+    """
     network = AdlmColour((side, side, 3), 3).double()
     records = np.random.default_rng(0).random((3, side, side, 3))
+    records[0] = 0.5 + 1e-3 * records[0]
     seen = records[:, 2:22, 2:22] if side == 24 else records
     for batch in (False, True):
         wanted = slow_scores(seen, parts_of(network), batch=batch)
@@ -160,6 +163,24 @@ def test_a_step_is_what_the_slow_oracle_says(tmp_path: Path) -> None:
         ), name
 
 
+def test_every_weight_goes_down_its_slope_and_remembers_none(tmp_path: Path) -> None:
+    release, tensors = released(tmp_path)
+    course = opened.ColourProgram(
+        TrainParams(batch=BATCH, learning_rate=0.5), release.details, tensors, "cpu"
+    )
+    before, drawn = parts_of(course.network), np.random.default_rng(3)
+    slopes = {name: np.zeros(one.shape) for name, one in course.network.named_parameters()}
+    for _ in range(2):
+        for name, one in course.network.named_parameters():
+            step = drawn.normal(0, 0.1, one.shape)
+            slopes[name] += step
+            one.grad = torch.from_numpy(step).float()
+        course.optimiser.step()
+    after = parts_of(course.network)
+    for name, slope in slopes.items():
+        assert np.allclose(after[name], before[name] - 0.5 * slope, atol=1e-6), name
+
+
 def test_what_predicts_is_a_moving_average_that_begins_short(tmp_path: Path) -> None:
     release, tensors = released(tmp_path, epsilon=5.0)
     course = opened.ColourProgram(TrainParams(batch=4, learning_rate=0.1), release.details, tensors, "cpu")
@@ -173,6 +194,14 @@ def test_what_predicts_is_a_moving_average_that_begins_short(tmp_path: Path) -> 
             decay = min(0.9999, (1 + done) / (10 + done))
             wanted = decay * wanted + (1 - decay) * parts_of(course.network)["second.weight"]
     assert parts_of(course.result())["second.weight"] == pytest.approx(wanted, abs=1e-6)
+    # After very many steps a weight is followed by a ten-thousandth of the way.
+    course.done, bias = 10**6, course.network.second.bias
+    with torch.no_grad():
+        bias.add_(10_000)
+    wanted = parts_of(course.average)["second.bias"]
+    course.stepped()
+    way = parts_of(course.average)["second.bias"] - wanted
+    assert way == pytest.approx((bias.detach().double().numpy() - wanted) / 10_000, rel=1e-3)
 
 
 def _only(course: Any, rows: Any, done: int) -> Any:

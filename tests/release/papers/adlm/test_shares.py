@@ -40,7 +40,7 @@ def released(epsilon: float, **options: Any) -> tuple[Any, dict[str, Any]]:
     )
     recipe = adlm.resolve(asked, about)
     named: dict[str, Any] = {"key": KEY, "release_id": "a", "network": linear()}
-    return recipe, perturbation.perturb(recipe, asked, about, batches(X, Y), **named)[0]
+    return recipe, perturbation.perturb(recipe, asked, about, batches(X, Y, 16), **named)[0]
 
 
 def slow_relevance(rows: Any) -> Any:
