@@ -213,7 +213,10 @@ def test_what_is_trained_on_are_windows_with_the_mean_influence_and_no_null_reco
         return seen["made"]
 
     monkeypatch.setattr(published, "pretrain", noted)
-    tensors, _ = published.make(parameters(), FACTS, Reader(x, y, users), key=KEY, release_id="id")
+    options = {"days": N, "height": HEIGHT, "groups": 2, "batch": 5, "epochs": 1, "rate": 0.5}
+    tensors, _ = published.make(
+        parameters(options=options), FACTS, Reader(x, y, users), key=KEY, release_id="id"
+    )
     kept = np.delete(x, 4, axis=0)
     past, present, influence = (one.numpy() for one in seen["windows"])
     assert past[:, 0] == pytest.approx(kept[:, : D * N].reshape(-1, D, N), abs=1e-4)
@@ -227,6 +230,7 @@ def test_what_is_trained_on_are_windows_with_the_mean_influence_and_no_null_reco
     )
     assert tensors["machine.hidden"] / 2**16 == pytest.approx(machine.hidden.numpy(), abs=1e-5)
     assert tensors["machine.own"] / 2**16 == pytest.approx(dynamics.own.numpy(), abs=1e-5)
+    assert np.abs(dynamics.social.numpy()).min() > 1e-3
     assert tensors["machine.social"] * SMALL.slots / 2**16 == pytest.approx(dynamics.social.numpy(), abs=1e-4)
 
 
