@@ -114,7 +114,9 @@ def test_a_training_is_what_the_slow_oracle_says(preset: str) -> None:
     only, twice the longest record, drawn again in every step. The loss's noise moves nothing in either.
     """
     keyed, ratios = told(), np.random.default_rng(1).normal(0.3, 1, 5 + 4 + 3)
-    network, kept, losses = training.train_network(recipe(preset=preset, split=0.25), data(), keyed, ratios=ratios)
+    network, kept, losses = training.train_network(
+        recipe(preset=preset, split=0.25), data(), keyed, ratios=ratios
+    )
     assert np.array_equal(kept, ratios)
     if preset == "algorithm":
         share, size = ratios / ratios.sum(), sum(abs(2 * value - 1) for value in X[KNOWN[-1]])
