@@ -100,9 +100,12 @@ def slow_scores(squares: Any, parts: dict[str, Any], *, batch: bool = True) -> A
 
 @pytest.mark.parametrize("side", [8, 7, 24])
 def test_scores_are_what_the_slow_oracle_says(side: int) -> None:
-    """Of squares in the middle: 2 of 24 are cut off on each side, and odd sides have an odd zero around them."""
+    """Of squares in the middle: 2 of 24 are cut off on each side, and odd sides have an odd zero around them. The
+    first image is nearly even, so that the least deviation is its.
+    """
     network = AdlmColour((side, side, 3), 3).double()
     records = np.random.default_rng(0).random((3, side, side, 3))
+    records[0] = 0.5 + 1e-3 * records[0]
     seen = records[:, 2:22, 2:22] if side == 24 else records
     for batch in (False, True):
         wanted = slow_scores(seen, parts_of(network), batch=batch)
@@ -160,6 +163,24 @@ def test_a_step_is_what_the_slow_oracle_says(tmp_path: Path) -> None:
         ), name
 
 
+def test_every_weight_goes_down_its_slope_and_remembers_none(tmp_path: Path) -> None:
+    release, tensors = released(tmp_path)
+    course = opened.ColourProgram(
+        TrainParams(batch=BATCH, learning_rate=0.5), release.details, tensors, "cpu"
+    )
+    before, drawn = parts_of(course.network), np.random.default_rng(3)
+    slopes = {name: np.zeros(one.shape) for name, one in course.network.named_parameters()}
+    for _ in range(2):
+        for name, one in course.network.named_parameters():
+            step = drawn.normal(0, 0.1, one.shape)
+            slopes[name] += step
+            one.grad = torch.from_numpy(step).float()
+        course.optimiser.step()
+    after = parts_of(course.network)
+    for name, slope in slopes.items():
+        assert np.allclose(after[name], before[name] - 0.5 * slope, atol=1e-6), name
+
+
 def test_what_predicts_is_a_moving_average_that_begins_short(tmp_path: Path) -> None:
     release, tensors = released(tmp_path, epsilon=5.0)
     course = opened.ColourProgram(TrainParams(batch=4, learning_rate=0.1), release.details, tensors, "cpu")
@@ -173,6 +194,18 @@ def test_what_predicts_is_a_moving_average_that_begins_short(tmp_path: Path) -> 
             decay = min(0.9999, (1 + done) / (10 + done))
             wanted = decay * wanted + (1 - decay) * parts_of(course.network)["second.weight"]
     assert parts_of(course.result())["second.weight"] == pytest.approx(wanted, abs=1e-6)
+    # Statistics are those of training, not averages of them.
+    kept, now = dict(course.average.named_buffers()), dict(course.network.named_buffers())
+    assert all(torch.equal(kept[name], now[name]) for name in now)
+    assert kept["norms.0.running_mean"].any()
+    # After very many steps a weight is followed by a ten-thousandth of the way.
+    course.done, bias = 10**6, course.network.second.bias
+    with torch.no_grad():
+        bias.add_(10_000)
+    wanted = parts_of(course.average)["second.bias"]
+    course.stepped()
+    way = parts_of(course.average)["second.bias"] - wanted
+    assert way == pytest.approx((bias.detach().double().numpy() - wanted) / 10_000, rel=1e-3)
 
 
 def _only(course: Any, rows: Any, done: int) -> Any:
@@ -195,6 +228,31 @@ def test_a_step_is_as_many_records_as_a_batch_has_and_fresh_squares(tmp_path: Pa
     assert np.array_equal(squares[0], images[0, 0:20, 4:24])
     assert np.array_equal(squares[1], images[1, 4:24, 0:20])
     assert crops.middle((32, 32, 3)) == (slice(6, 26), slice(6, 26))
+
+
+def test_a_step_sees_a_square_anywhere_of_each_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All five rows and columns that 20 of 24 can begin at, each by itself; others in the next epoch."""
+    release, tensors = released(tmp_path, *coloured(30, side=24))
+    course = opened.ColourProgram(TrainParams(batch=BATCH), release.details, tensors, "cpu")
+    seen, plain = list[Any](), crops.cut
+
+    def noted(images: Any, tops: Any, lefts: Any) -> Any:
+        seen.append((images.shape, tops.tolist(), lefts.tolist()))
+        return plain(images, tops, lefts)[:, :4, :4]
+
+    small = AdlmColour((4, 4, 3), 3)
+    monkeypatch.setattr(crops, "cut", noted)
+    monkeypatch.setattr(course, "network", small)
+    for epoch in range(4):
+        for rows in course.steps(epoch):
+            inputs, table = opened.batch_of(tensors, release.details, rows.numpy())
+            course.loss(torch.from_numpy(inputs), torch.from_numpy(table))
+    assert {shape for shape, _, _ in seen} == {(12, 24, 24, 3)}
+    places = [tuple(zip(tops, lefts, strict=True)) for _, tops, lefts in seen]
+    assert {*itertools.chain(*places)} == {*itertools.product(range(5), repeat=2)}
+    assert len(set(places)) == 4 * 3
 
 
 def slow_distortion(x: Any) -> Any:

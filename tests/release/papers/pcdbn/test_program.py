@@ -132,6 +132,26 @@ def test_a_step_above_the_layers_is_what_the_slow_oracle_says() -> None:
     assert after["norm.running_mean"] == pytest.approx(0.1 * affine.mean(0), abs=1e-4)
 
 
+def test_layers_are_learned_one_after_the_other_and_batches_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each for its epochs, then what is above them; no batch number, and so no draw of noise, comes twice."""
+    course, went = made(pretraining_epochs=2, epochs=3), list[tuple[int, int]]()
+
+    def learned(depth: int, number: int) -> float:
+        went.append((depth, number))
+        return 0.0
+
+    def tuned(number: int) -> float:
+        return learned(2, number)
+
+    monkeypatch.setattr(course, "learn", learned)
+    monkeypatch.setattr(course, "tune", tuned)
+    walk(course.start(), course.advance, steps=course.epochs, identity="id")
+    # Twenty records in batches of eight are three steps an epoch.
+    assert [number for _, number in went] == list(range(3 * 7))
+    assert [depth for depth, _ in went] == [0] * 6 + [1] * 6 + [2] * 9
+    assert len(course.noise) == 9
+
+
 def test_noise_has_the_programs_law_and_is_drawn_where_it_draws_it() -> None:
     """Twice five constants a layer, once; one vector a step above them; scales over epsilon and whole batches."""
     course = made(epochs=2000, step_records=4)
@@ -143,7 +163,7 @@ def test_noise_has_the_programs_law_and_is_drawn_where_it_draws_it() -> None:
     drawn = [
         draws.numpy()
         for number in range(60)
-        for layer in made(key=bytes([number] * 32)).constants
+        for layer in made(key=bytes([number] * 32), step_records=4).constants
         for draws in layer
     ]
     constants = np.stack(drawn)

@@ -1,0 +1,108 @@
+"""How AdLM's authors' program for grey images shares its noise: relevance, what is added to it and where, shares, and
+the law of the noise on inputs, against a slow oracle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from airlock.models.papers.networks import Ordered
+from stages.release.papers.adlm import adlm, perturbation
+from tests.support.comparison import KEY, batches, facts, params
+
+SIDE, COUNT, UNIT = 28, 60, 2**16
+PIXELS = SIDE * SIDE
+DRAWN = np.random.default_rng(0)
+X = DRAWN.integers(0, 256, (COUNT, SIDE, SIDE, 1)).astype(np.uint8)
+Y = DRAWN.integers(0, 3, COUNT).astype(np.int32)
+X[7], Y[7] = 0, -1
+"""A null record, which has no relevance."""
+WEIGHTS, BIASES = DRAWN.normal(size=(3, PIXELS)), DRAWN.normal(size=3)
+
+
+def linear() -> Ordered:
+    """A network through which relevance can be written out by hand."""
+    layer = torch.nn.Linear(PIXELS, 3)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(WEIGHTS))
+        layer.bias.copy_(torch.from_numpy(BIASES))
+    return Ordered(torch.nn.Sequential(torch.nn.Flatten(), layer))
+
+
+def released(epsilon: float, **options: Any) -> tuple[Any, dict[str, Any]]:
+    about, asked = (
+        facts((SIDE, SIDE, 1), COUNT, 3),
+        params("adlm", epsilon=epsilon, preset="authors-code", **options),
+    )
+    recipe = adlm.resolve(asked, about)
+    named: dict[str, Any] = {"key": KEY, "release_id": "a", "network": linear()}
+    return recipe, perturbation.perturb(recipe, asked, about, batches(X, Y, 16), **named)[0]
+
+
+def slow_relevance(rows: Any) -> Any:
+    """The rule with 1 beside each sum (Eqs. 4-9), from least to greatest 0 to 1 in each record; their mean."""
+    total = np.zeros(PIXELS)
+    for x, y in zip(rows.reshape(-1, PIXELS) / 255, Y, strict=False):
+        if y >= 0:
+            scores = WEIGHTS @ x + BIASES
+            top = int(scores.argmax())
+            found = x * WEIGHTS[top] / (scores[top] + np.sign(scores[top])) * scores[top]
+            total += (found - found.min()) / (found.max() - found.min())
+    return total / len(rows)
+
+
+def slow_map(rows: Any) -> Any:
+    """The mean from its own least to its own greatest value 0 to 1, to the fourth power, and 1e-5 at least."""
+    mean = slow_relevance(rows)
+    share = (mean - mean.min()) / (mean.max() - mean.min())
+    return np.array([max(one * one * one * one, 1e-5) for one in share])
+
+
+@pytest.mark.parametrize("count", [None, 40])
+def test_relevance_is_the_rescaled_mean_to_the_fourth_power(count: int | None) -> None:
+    """With hardly any noise; of the first records only, where so many are asked for."""
+    _, tensors = released(1e11, relevance_records=count)
+    used = count or COUNT
+    # Each record's relevance is cut to the grid, which the fourth power makes four times as large at most.
+    assert tensors["relevance"] / (used * UNIT) == pytest.approx(slow_map(X[:used]), abs=4 / UNIT)
+    assert tensors["relevance"].min() == int(1e-5 * used * UNIT)
+    wanted = np.abs(tensors["relevance"])
+    # Those of hardly any relevance have at least a ten-thousandth of an even share.
+    share = np.maximum(wanted / wanted.mean(), 1e-4)
+    # Delta of one pooled map of 14 x 14; a quarter of epsilon.
+    even = 2 * 25 * 14 * 14 / (COUNT * 1e11 / 4)
+    assert tensors["scales"] == pytest.approx(even / (share * PIXELS / share.sum()))
+
+
+def test_noise_comes_after_the_fourth_power_and_a_share_is_the_size_of_what_comes_out() -> None:
+    """Lap(2 d / (n e1)) on each pixel's relevance; noise in inverse proportion to |R|."""
+    _, tensors = released(40.0)
+    found = tensors["relevance"] / (COUNT * UNIT)
+    noise = found - slow_map(X)
+    scale = 2 * PIXELS / (COUNT * 10.0)
+    assert np.abs(noise).mean() == pytest.approx(scale, rel=0.1)
+    # Of a Laplace variable; a normal one would have 1.25.
+    assert noise.std() / np.abs(noise).mean() == pytest.approx(2**0.5, rel=0.08)
+    assert (found < 0).mean() > 0.3
+    share = np.maximum(np.abs(found) / np.abs(found).mean(), 1e-4)
+    even = 9800 / (COUNT * 10.0)
+    assert tensors["scales"] == pytest.approx(even / (share * PIXELS / share.sum()))
+
+
+def test_inputs_of_a_batch_get_one_laplace_draw_of_their_own_scale() -> None:
+    """Every batch another; the last one is what is left."""
+    recipe, tensors = released(40.0, batch=8)
+    drawn = (tensors["inputs"] - X.reshape(COUNT, -1).astype(np.int64)) / 255
+    vectors = [drawn[first : first + 8] for first in range(0, COUNT, 8)]
+    assert len(vectors) == 8
+    assert all(np.array_equal(rows, np.repeat(rows[:1], len(rows), axis=0)) for rows in vectors)
+    unit = np.stack([rows[0] for rows in vectors]) / tensors["scales"]
+    assert len(np.unique(unit, axis=0)) == 8
+    assert np.abs(unit).mean() == pytest.approx(1, rel=0.05)
+    assert unit.std() == pytest.approx(2**0.5, rel=0.05)
+    assert unit.mean() == pytest.approx(0, abs=0.05)
+    assert recipe.input_scale == pytest.approx(9800 / (8 * 10.0))
