@@ -6,6 +6,7 @@ place for all commands: whatever they print goes through here.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -23,12 +24,26 @@ def guard() -> None:
     """Take over both streams of this process. On a terminal bars are drawn on the second one, which may go up and
     wipe a line: what is printed there besides is made plain before.
     """
+    _open_streams()
     sys.stdout = _Plain(sys.stdout)
     sys.stderr = _Plain(sys.stderr, _BARS if sys.stderr.isatty() else _COMMANDS)
     from rich import control
 
     codes = [code for code in range(0xA0) if code not in (9, 10) and (code < 32 or code > 126)]
     control._CONTROL_STRIP_TRANSLATE.update(dict.fromkeys(codes))
+
+
+def _open_streams() -> None:
+    """A stream that was closed (`>&-`, as some schedulers start programs) leads nowhere from now on. Left closed, its
+    number would be that of the next file that is opened, and what is printed would be written into that.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def plain(text: str) -> str:

@@ -112,7 +112,9 @@ def test_a_crash_in_a_room_with_records_says_where_and_never_what(finished: Work
     assert all(path.stat().st_mode & 0o077 == 0 for path in log.iterdir())
 
 
-def test_a_log_that_cannot_be_written_is_one_line_and_the_stage_is_heard_to_its_end(finished: Workspace) -> None:
+def test_a_log_that_cannot_be_written_is_one_line_and_the_stage_is_heard_to_its_end(
+    finished: Workspace,
+) -> None:
     """As on a full disk: the thread that listens used to die of it, and then the stage of a pipe without a reader."""
     log = finished.home / "airlock/airlock-default/log"
     (log / "release.out").unlink(missing_ok=True)
