@@ -8,6 +8,7 @@ is: on the owner's machine or in a bundle.)
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -196,7 +197,7 @@ def _made(witness: Receipt, evidence: Evidence) -> Iterator[str]:
     """
     for out, found in witness.body["outs"].items():
         if evidence.digest(out) not in (None, found["sha256"]):
-            yield f"'{out}' is not what stage '{witness.stage}' made: run `dvc checkout --force {out}`"
+            yield f"'{out}' is not what stage '{witness.stage}' made: run `dvc checkout --force {shlex.quote(out)}`"
 
 
 def lock_of(tree: Tree) -> Mapping[str, Mapping[str, Any]]:
