@@ -10,13 +10,18 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 # Control characters, and those that turn text around; tabs and ends of lines are text.
 _INVISIBLE = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _COMMANDS = re.compile(rf"\x1b\[[0-9;]*m|[{_INVISIBLE}]")
 # The same, and what a progress bar does to its own line.
 _BARS = re.compile(rf"\x1b\[(?:[0-9;]*m|\?25[hl]|[0-9]*A|2K)|(?!\r)[{_INVISIBLE}]")
+_WIDEST = 10_000
 _CONCEALED = re.compile(r"\x1b\[(?:[0-9;]*;)?8(?:;[0-9;]*)?m")
 
 
@@ -54,6 +59,17 @@ def plain(text: str) -> str:
 def line(text: str) -> str:
     """The same in one line: a name with a line break in it must not say a sentence of its own."""
     return " ".join(plain(text).split("\n"))
+
+
+def show_uncut(console: Console, table: Table) -> None:
+    """Print a table of which no word is to be cut: as wide as it is, where a terminal is narrower (or a log, which
+    counts as 80 columns), and then its lines go on in the next.
+    """
+    width = console.width
+    needed = console.measure(table, options=console.options.update(max_width=_WIDEST)).maximum
+    console.width = max(width, needed)
+    console.print(table, soft_wrap=False)
+    console.width = width
 
 
 def _keep(found: re.Match[str]) -> str:

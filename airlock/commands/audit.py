@@ -110,7 +110,7 @@ def _show(answer: Audit, problems: list[str]) -> None:
     for row in answer.stages:
         table.add_row(*map(escape, _cells(row)))
     console = Console(highlight=False, soft_wrap=True)
-    console.print(table)
+    terminal.show_uncut(console, table)
     for line in _below(answer):
         console.print(escape(terminal.line(line)))
     for problem in problems:
