@@ -100,7 +100,9 @@ def dvc(workspace: Path, *arguments: str, quiet: bool = True) -> None:
     done = subprocess.run(command, cwd=workspace, capture_output=quiet, text=True, check=False)
     if done.returncode != 0:
         said = (done.stderr or "").strip().splitlines()
-        words = (said or ["its lines above say why"])[-1].removeprefix("ERROR: ")
+        # Below what it could not foresee DVC says where to ask.
+        errors = [line for line in said if line.startswith("ERROR: ")] or said
+        words = (errors or ["its lines above say why"])[-1].removeprefix("ERROR: ")
         raise InputError(f"`dvc {arguments[0]}` failed: {words}")
 
 
