@@ -96,7 +96,7 @@ def dvc(workspace: Path, *arguments: str, quiet: bool = True) -> None:
     Raises:
         InputError: with its last words.
     """
-    command = [sys.executable, "-P", "-m", "dvc", *arguments, *(["--quiet"] if quiet else [])]
+    command = [sys.executable, "-P", "-m", "dvc", *arguments]
     done = subprocess.run(command, cwd=workspace, capture_output=quiet, text=True, check=False)
     if done.returncode != 0:
         said = (done.stderr or "").strip().splitlines()
