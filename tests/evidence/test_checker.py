@@ -108,6 +108,15 @@ def test_what_makes_a_private_evaluation_agree_again_is_named_and_does(private: 
     assert private.run("dvc", "status", "owner/dvc.yaml:judged").returncode == 0
 
 
+def test_a_modeller_who_asks_for_a_private_evaluation_is_told_whose_it_is(
+    private: Workspace, tmp_path: Path
+) -> None:
+    other = {"AIRLOCK_HOME": str(tmp_path / "of a modeller")}
+    refused = private.run("airlock", "evaluate", check=False, environment=other)
+    assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 1
+    assert "only the owner judges on private records" in refused.stderr
+
+
 def test_a_stage_that_was_never_run_is_no_gap(workspace: Workspace) -> None:
     assert audit(workspace.root).problems == ()
 
