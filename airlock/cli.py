@@ -10,6 +10,7 @@ import importlib
 import os
 import resource
 import shutil
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -114,6 +115,7 @@ def main() -> None:
     lifetime.collect_seldom()
     secrecy.keep()
     terminal.guard()
+    signal.signal(signal.SIGTERM, _stop)
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         if arguments and arguments[0] in READERS:
@@ -127,6 +129,11 @@ def main() -> None:
     except (Exception, KeyboardInterrupt) as error:
         message, code = _told(error, " ".join(arguments[:1]))
         _fail(message, code, debug)
+
+
+def _stop(*_: object) -> None:
+    """As Ctrl-C: what is half made is cleared away. (By default nothing is, when a service or `timeout` ends it.)"""
+    raise KeyboardInterrupt
 
 
 def _told(error: BaseException, command: str) -> tuple[str, int]:

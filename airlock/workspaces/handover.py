@@ -43,7 +43,7 @@ def hand_over(workspace: Path, place: str) -> Note:
         git(workspace, "branch", "--show-current").strip(),
     )
     if not branch:
-        raise InputError("no branch is checked out: run `git switch main` first")
+        raise InputError("no branch is checked out: run `git switch -c NAME` first, which keeps this commit")
     evidence = Evidence(Commit(workspace, commit))
     keyring = Keyring.load(home)
     if evidence.policy.owner != keyring.signer.public_key.hex():

@@ -102,6 +102,26 @@ def test_what_nobody_foresaw_is_one_line_without_a_value_and_a_traceback_with_de
         assert debug or (told.count("\n") == 1 and "734512" not in told)
 
 
+def test_what_is_half_made_is_cleared_away_when_a_service_ends_it(tmp_path: Path) -> None:
+    """By the signal that `systemctl stop`, `timeout` and a shutdown send."""
+    program = (
+        "import sys, tempfile, time; from airlock import cli\n"
+        "def half(asked):\n"
+        f"    with tempfile.TemporaryDirectory(dir={str(tmp_path)!r}):\n"
+        "        print('ready', flush=True); time.sleep(600)\n"
+        "cli._register = half; sys.argv = ['airlock', 'export']; cli.main()"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert started.stdout and started.stdout.readline() == "ready\n"
+    assert len(list(tmp_path.iterdir())) == 1
+    started.terminate()
+    _, said = started.communicate(timeout=60)
+    assert (started.returncode, said) == (130, "airlock: stopped\n")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_stream_that_is_closed_is_no_error_and_its_number_is_given_to_no_file(
     closed: str, tmp_path: Path
