@@ -241,16 +241,25 @@ class Batch:
     """"released", "due", "forgotten", "set aside", "given up", "before ingest.start" or "beyond the horizon"."""
 
 
+def require_horizon(params: Params) -> None:
+    """Refuse nights of a release that is one of everything.
+
+    Raises:
+        InputError: params.yaml asks for no horizon.
+    """
+    if params.release.horizon is None:
+        raise InputError(
+            "params.yaml: release.horizon is null: say how many nights one price is to cover (docs/nights.md)"
+        )
+
+
 def batches(project: Project, workspace: Path, params: Params) -> list[Batch]:
     """Every batch of the data set, and what became of it in the horizon that params.yaml asks for.
 
     Raises:
         InputError: params.yaml asks for no horizon, or nothing was added.
     """
-    if params.release.horizon is None:
-        raise InputError(
-            "params.yaml: release.horizon is null: say how many nights one price is to cover (docs/nights.md)"
-        )
+    require_horizon(params)
     known = handles.batches(workspace / handles.FOLDER / params.dataset)
     if len(known) < params.ingest.start:
         raise InputError(
