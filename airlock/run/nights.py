@@ -241,8 +241,8 @@ class Batch:
     """"released", "due", "forgotten", "set aside", "given up", "before ingest.start" or "beyond the horizon"."""
 
 
-def require_horizon(params: Params) -> None:
-    """Refuse nights of a release that is one of everything.
+def require_horizon(params: Params) -> int:
+    """How many nights one price covers.
 
     Raises:
         InputError: params.yaml asks for no horizon.
@@ -251,6 +251,7 @@ def require_horizon(params: Params) -> None:
         raise InputError(
             "params.yaml: release.horizon is null: say how many nights one price is to cover (docs/nights.md)"
         )
+    return params.release.horizon
 
 
 def batches(project: Project, workspace: Path, params: Params) -> list[Batch]:
@@ -259,7 +260,7 @@ def batches(project: Project, workspace: Path, params: Params) -> list[Batch]:
     Raises:
         InputError: params.yaml asks for no horizon, or nothing was added.
     """
-    require_horizon(params)
+    horizon = require_horizon(params)
     known = handles.batches(workspace / handles.FOLDER / params.dataset)
     if len(known) < params.ingest.start:
         raise InputError(
@@ -281,7 +282,7 @@ def batches(project: Project, workspace: Path, params: Params) -> list[Batch]:
             status = "forgotten"
         elif batch in aside:
             status = "set aside"
-        elif number > params.release.horizon:
+        elif number > horizon:
             status = "beyond the horizon"
         found.append(Batch(batch, handle.n, status))
     return found
