@@ -10,6 +10,7 @@ import importlib
 import os
 import resource
 import shutil
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -67,6 +68,7 @@ READERS = {"add", "init", "predict"}
 
 # What a disk may answer, and nobody's code is to blame for.
 DISKS = {errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO}
+OURS = Path(__file__).parent
 
 app = typer.Typer(
     name="airlock",
@@ -108,11 +110,12 @@ def _register(asked: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Run the command; a known error becomes one line and its exit code."""
+    """Run the command; an error becomes one line and its exit code."""
     debug = "--debug" in sys.argv
     lifetime.collect_seldom()
     secrecy.keep()
     terminal.guard()
+    signal.signal(signal.SIGTERM, _stop)
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         if arguments and arguments[0] in READERS:
@@ -123,29 +126,56 @@ def main() -> None:
         if param_changes.recover_after_kill(Path.cwd()):
             sys.stderr.write("airlock: params.yaml is again as it was before a run that was killed\n")
         sys.exit(app(arguments, standalone_mode=False) or 0)
-    except AirlockError as error:
-        _fail(str(error), error.exit_code, debug)
-    except TyperException as error:
-        _fail(f"{_words(error)} (see `airlock --help`)", 2, debug)
-    except ModuleNotFoundError as error:
-        if error.name not in EXTRAS:
-            raise
-        extra = f"pip install 'airlock-pipeline[{EXTRAS[error.name]}]'"
-        _fail(f"this needs the package '{error.name}', which is not installed: run `{extra}`", 2, debug)
-    except MemoryError:
-        _fail(
-            f"{arguments[0]} needs more than half of this machine's memory: look at what it was given",
-            1,
-            debug,
-        )
-    except RecursionError:
-        _fail("a file that was read is nested too deep to be honest: `--debug` shows which", 1, debug)
-    except OSError as error:
-        if error.errno not in DISKS and not isinstance(error, shutil.Error):
-            raise
-        _fail(f"{_disk(error)}: make room or mount it writable, then run it again", 1, debug)
-    except (typer.Abort, KeyboardInterrupt):
-        _fail("stopped", 130, debug)
+    except (Exception, KeyboardInterrupt) as error:
+        message, code = _told(error, " ".join(arguments[:1]))
+        _fail(message, code, debug)
+
+
+def _stop(*_: object) -> None:
+    """As Ctrl-C: what is half made is cleared away. (By default nothing is, when a service or `timeout` ends it.)"""
+    raise KeyboardInterrupt
+
+
+def _told(error: BaseException, command: str) -> tuple[str, int]:
+    """What is said of an error, and the exit code. Python's own words may quote a value of a record, and stay for
+    `--debug`.
+    """
+    match error:
+        case AirlockError():
+            return str(error), error.exit_code
+        case TyperException():
+            return f"{_words(error)} (see `airlock --help`)", 2
+        case ModuleNotFoundError() if error.name in EXTRAS:
+            extra = f"pip install 'airlock-pipeline[{EXTRAS[error.name]}]'"
+            return f"this needs the package '{error.name}', which is not installed: run `{extra}`", 2
+        case MemoryError():
+            return f"{command} needs more than half of this machine's memory: look at what it was given", 1
+        case RecursionError():
+            return "a file that was read is nested too deep to be honest: `--debug` shows which", 1
+        case UnicodeEncodeError() if error.encoding.lower() not in ("utf-8", "utf8"):
+            return (
+                f"what is to be printed has letters that {error.encoding} lacks: set PYTHONIOENCODING=utf-8",
+                2,
+            )
+        case OSError() if error.errno in DISKS or isinstance(error, shutil.Error):
+            return f"{_disk(error)}: make room or mount it writable, then run it again", 1
+        case OSError() if error.filename is not None:
+            said = (error.strerror or "error").lower()
+            return f"{error.filename} cannot be used ({said}): check the path, and whose it is", 2
+        case typer.Abort() | KeyboardInterrupt():
+            return "stopped", 130
+    return (
+        f"nobody foresaw this ({type(error).__name__} at {_place(error)}): `--debug` shows it; please report it",
+        1,
+    )
+
+
+def _place(error: BaseException) -> str:
+    """File and line of our own code."""
+    ours = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if OURS in Path(frame.filename).parents
+    ]
+    return f"{Path(ours[-1].filename).relative_to(OURS)}:{ours[-1].lineno}" if ours else "?"
 
 
 def bound_memory() -> None:

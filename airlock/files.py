@@ -52,6 +52,18 @@ def replace(path: Path, content: str | bytes, *, mode: int = 0o666, durable: boo
         fresh.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def deliver(path: Path, text: str) -> None:
+    """Write what a user asked to have at `path`: all of it or nothing, as private as a file that stood there, and
+    behind a link of theirs. What is no file (`/dev/stdout`, a pipe) is written to.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        with path.open("wb") as sink:
+            sink.write(text.encode())
+    else:
+        replace(path, text, mode=path.stat().st_mode & 0o777 if path.exists() else 0o666)
+
+
 def read_plain(path: Path) -> str:
     """The text of a file, and of nothing else: a link could lead to records, whose values an error would quote, and
     a pipe has no end.

@@ -6,16 +6,22 @@ place for all commands: whatever they print goes through here.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 # Control characters, and those that turn text around; tabs and ends of lines are text.
 _INVISIBLE = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _COMMANDS = re.compile(rf"\x1b\[[0-9;]*m|[{_INVISIBLE}]")
 # The same, and what a progress bar does to its own line.
 _BARS = re.compile(rf"\x1b\[(?:[0-9;]*m|\?25[hl]|[0-9]*A|2K)|(?!\r)[{_INVISIBLE}]")
+_WIDEST = 10_000
 _CONCEALED = re.compile(r"\x1b\[(?:[0-9;]*;)?8(?:;[0-9;]*)?m")
 
 
@@ -23,12 +29,26 @@ def guard() -> None:
     """Take over both streams of this process. On a terminal bars are drawn on the second one, which may go up and
     wipe a line: what is printed there besides is made plain before.
     """
+    _open_streams()
     sys.stdout = _Plain(sys.stdout)
     sys.stderr = _Plain(sys.stderr, _BARS if sys.stderr.isatty() else _COMMANDS)
     from rich import control
 
     codes = [code for code in range(0xA0) if code not in (9, 10) and (code < 32 or code > 126)]
     control._CONTROL_STRIP_TRANSLATE.update(dict.fromkeys(codes))
+
+
+def _open_streams() -> None:
+    """A stream that was closed (`>&-`, as some schedulers start programs) leads nowhere from now on. Left closed, its
+    number would be that of the next file that is opened, and what is printed would be written into that.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def plain(text: str) -> str:
@@ -39,6 +59,17 @@ def plain(text: str) -> str:
 def line(text: str) -> str:
     """The same in one line: a name with a line break in it must not say a sentence of its own."""
     return " ".join(plain(text).split("\n"))
+
+
+def show_uncut(console: Console, table: Table) -> None:
+    """Print a table of which no word is to be cut: as wide as it is, where a terminal is narrower (or a log, which
+    counts as 80 columns), and then its lines go on in the next.
+    """
+    width = console.width
+    needed = console.measure(table, options=console.options.update(max_width=_WIDEST)).maximum
+    console.width = max(width, needed)
+    console.print(table, soft_wrap=False)
+    console.width = width
 
 
 def _keep(found: re.Match[str]) -> str:

@@ -39,3 +39,22 @@ def test_a_link_is_replaced_and_what_it_leads_to_is_left_alone(tmp_path: Path) -
     (tmp_path / "link").symlink_to("aim")
     files.replace(tmp_path / "link", "new")
     assert (tmp_path / "aim").read_text() == "stays" and not (tmp_path / "link").is_symlink()
+
+
+def test_what_a_user_asked_for_is_whole_private_as_before_and_behind_their_link(tmp_path: Path) -> None:
+    (tmp_path / "aim").write_text("old and longer")
+    (tmp_path / "aim").chmod(0o600)
+    (tmp_path / "link").symlink_to("aim")
+    files.deliver(tmp_path / "link", "new ü")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "aim").read_bytes() == "new ü".encode()
+    assert (tmp_path / "aim").stat().st_mode & 0o777 == 0o600
+    files.deliver(tmp_path / "folder/that/was/missing.csv", "x")
+    assert (tmp_path / "folder/that/was/missing.csv").read_text() == "x"
+
+
+def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    files.deliver(tmp_path / "pipe", "labels")
+    assert os.read(reader, 100) == b"labels" and (tmp_path / "pipe").is_fifo()
+    os.close(reader)

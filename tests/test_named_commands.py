@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import itertools
 import re
 import shlex
 import textwrap
@@ -25,6 +26,9 @@ PROGRAM = re.compile(r"```python\n(.*?)^ *```|python3? - <<'?(\w+)'?\n(.*?)^ *\2
 MODULE = re.compile(r"(?<![\w-])python3? -m +([a-z_][\w.]*)([^\n]*)")
 PYTEST = re.compile(r"(?<![\w-])pytest ([^\n]*)")
 AIRLOCK = re.compile(r"(?:^|(?<=[ (/]))(?<!from )airlock ([a-z-]+)([^\n]*)", re.M)
+# What a message gives to type, and what stands for a path in it.
+COMMAND = re.compile(r"`[^`]*`|(?:Next|runs|it|or): (?:airlock|cd|dvc|git) [^\n]*")
+PATH_WORD = re.compile(r"(?:str\()?(?:\w+\.)*(?:path|place|folder|file|target|source|project|out|output)\)?")
 END = re.compile(r"(?:^|\s)#|&&|[;|)(]")
 OURS = ("airlock", "stages", "bench", "flows", "tests", "docs")
 EVERYWHERE = {"--help", "--debug", "--version"}
@@ -145,6 +149,35 @@ def wrong(name: str, text: str) -> list[str]:
     shown = code(name, text)
     programs = wrong_programs(text) if name.endswith(".md") else ()
     return [*wrong_commands(shown), *wrong_modules(shown), *programs]
+
+
+def unquoted(source: str) -> list[str]:
+    """Paths that a program puts into a command for a user as they are. (Names of data sets and stages are words.)"""
+    found = []
+    for node in (one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.JoinedStr)):
+        given = [ast.unparse(part.value) for part in node.values if isinstance(part, ast.FormattedValue)]
+        count = itertools.count()
+        text = "".join(
+            str(part.value) if isinstance(part, ast.Constant) else f"\0{next(count)}\0"
+            for part in node.values
+        )
+        inside = [given[int(place)] for place in re.findall("\0(\\d+)\0", "".join(COMMAND.findall(text)))]
+        found += [expression for expression in inside if PATH_WORD.fullmatch(expression)]
+    return found
+
+
+def test_paths_in_commands_that_a_message_gives_are_quoted() -> None:
+    """A path with a space in it must not become two words."""
+    programs = [name for name in listed() if name.startswith(("airlock/", "flows/")) and name.endswith(".py")]
+    assert len(programs) > 150
+    found = {name: unquoted((ROOT / name).read_text()) for name in programs}
+    assert not {name: bare for name, bare in found.items() if bare}
+    assert unquoted(
+        'f"run `chmod 700 {place}`, {path}"; f"Next: cd {project} && x"; f"`dvc {quote(path)}`"'
+    ) == [
+        "place",
+        "project",
+    ]
 
 
 def test_whatever_a_reader_is_told_to_type_is_there() -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from airlock import files
+
 if TYPE_CHECKING:
     from airlock.params import Params
 
@@ -209,5 +211,4 @@ def _add(path: Path, document: dict[str, Any]) -> None:
     kept = [with_kind(one) for one in json.loads(path.read_text())["attacks"]] if path.exists() else []
     identity = ("kind", "mechanism", "epsilon", "neighbours", "options", "noise_factor")
     kept = [one for one in kept if [one[key] for key in identity] != [document[key] for key in identity]]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"attacks": [*kept, document]}, indent=1, sort_keys=True) + "\n")
+    files.deliver(path, json.dumps({"attacks": [*kept, document]}, indent=1, sort_keys=True) + "\n")

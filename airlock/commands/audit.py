@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from airlock import files
+
 if TYPE_CHECKING:
     from airlock.evidence.audit import Audit, AuditRow
 
@@ -64,7 +66,7 @@ def _draw(answer: Audit, rev: str | None, svg: Path | None) -> None:
 
     stages = graph_of(tree_of(Path.cwd(), rev))
     if svg:
-        svg.write_text(picture(stages, [asdict(row) for row in answer.stages]))
+        files.deliver(svg, picture(stages, [asdict(row) for row in answer.stages]))
         typer.echo(f"written to {svg}")
     else:
         typer.echo(mermaid(stages))
@@ -108,7 +110,7 @@ def _show(answer: Audit, problems: list[str]) -> None:
     for row in answer.stages:
         table.add_row(*map(escape, _cells(row)))
     console = Console(highlight=False, soft_wrap=True)
-    console.print(table)
+    terminal.show_uncut(console, table)
     for line in _below(answer):
         console.print(escape(terminal.line(line)))
     for problem in problems:

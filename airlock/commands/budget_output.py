@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from airlock.terminal import show_uncut
+
 if TYPE_CHECKING:
     from airlock.ledger import Entry, Ledger, Spent
     from airlock.models.features.choice import Choice
@@ -119,7 +121,7 @@ def show_plan(points: list[Point]) -> None:
         )
         table.add_row(*setting, *columns, number(point.quote.together), "no" if point.objection else "yes")
     console = Console(highlight=False)
-    console.print(table)
+    show_uncut(console, table)
     for point in points:
         for price in point.prices:
             if price.settled:

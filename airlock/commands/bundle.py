@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import typer
@@ -41,5 +42,5 @@ def command(
     else:
         commits = ", ".join(commit[:12] for commit in facts.get("commits") or [facts["commit"]])
         typer.echo(
-            f"{target}: {commits}, {size / 1e6:.1f} MB. Anyone can check it: airlock verify {target.name}"
+            f"{target}: {commits}, {size / 1e6:.1f} MB. Anyone can check it: airlock verify {shlex.quote(str(target))}"
         )

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from airlock import files
+
 if TYPE_CHECKING:
     from airlock.compare.comparison import ComparisonRow
 
@@ -49,7 +51,7 @@ def command(
     if markdown:
         curves = figures.load_curves(results)
         papers.draw_all(rows, markdown.with_suffix(""), curves)
-        markdown.write_text(papers.page(rows, markdown.stem, curves, ceiling.load(results)))
+        files.deliver(markdown, papers.page(rows, markdown.stem, curves, ceiling.load(results)))
     if save:
         published.write(save, rows, comparison.load_attacks(results))
     if as_json:

@@ -33,9 +33,10 @@ def command() -> None:
         raise InputError(NOT_ASKED.format(holdout=params.evaluate.holdout))
     label = load_schema(Path(f"data/schemas/{params.dataset}.yaml")).label.column
     budget.check_target(params, label)
-    _dvc("repro", "--quiet", "report")
-    _dvc("repro", "--quiet", "owner/dvc.yaml")
-    _dvc("repro", "--quiet", "--single-item", "--force", "report")
+    _require_owner(Path.cwd())
+    _dvc("repro", "report")
+    _dvc("repro", "owner/dvc.yaml")
+    _dvc("repro", "--single-item", "--force", "report")
     found = private_evaluation(Path.cwd())
     if found is None:
         raise InputError(
@@ -46,6 +47,19 @@ def command() -> None:
         f"Price     epsilon {found['epsilon']:.4g}, delta {found['delta']:g}; "
         "`airlock report` and the page show it"
     )
+
+
+def _require_owner(workspace: Path) -> None:
+    from airlock.errors import KeysError
+    from airlock.evidence import policy
+    from airlock.owner.home import project
+    from airlock.owner.keys import signer
+
+    owner = policy.of_workspace(workspace).owner
+    if owner and owner != signer(project(workspace)).public_key.hex():
+        raise KeysError(
+            f"only the owner judges on private records: the key here is not the first in {policy.OWNER_KEY}"
+        )
 
 
 def _words(found: dict[str, Any]) -> str:
@@ -66,6 +80,8 @@ def _dvc(*arguments: str) -> None:
 
     from airlock.errors import RefusedError
 
-    done = subprocess.run([sys.executable, "-P", "-m", "dvc", *arguments], check=False)
+    # DVC's --quiet would keep its errors back as well.
+    command = [sys.executable, "-P", "-m", "dvc", *arguments]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
         raise RefusedError(f"`dvc {' '.join(arguments)}` failed: its last lines above say why")

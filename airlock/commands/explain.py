@@ -8,6 +8,8 @@ from typing import Any
 
 import typer
 
+from airlock import files
+
 
 def command(
     model: Path = typer.Argument(..., help="Folder of a trained model, such as data/model."),
@@ -42,7 +44,7 @@ def command(
         writer.writerows(rows)
         text = sink.getvalue()
     if output:
-        output.write_text(text)
+        files.deliver(output, text)
     else:
         typer.echo(text, nl=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import typer
@@ -22,5 +23,5 @@ def command(
 
     note = hand_over(Path.cwd(), place)
     typer.echo(f"Commit {note.commit[:12]} of '{note.project}' is handed over at {place}")
-    typer.echo(f"The modeller runs: airlock take {place} --owner {note.key}")
+    typer.echo(f"The modeller runs: airlock take {shlex.quote(place)} --owner {note.key}")
     typer.echo("  (or an address at which that place can be read, such as https://...)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -242,7 +243,7 @@ def _say_next(target: Path, file: str | None) -> None:
     else:
         typer.echo(
             f"Next: look at {target}, then run `airlock init --confirm {name}` and `airlock add "
-            f"{file or 'FILE'} --name {name}`"
+            f"{shlex.quote(file) if file else 'FILE'} --name {name}`"
         )
 
 

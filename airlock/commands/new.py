@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import typer
@@ -24,5 +25,7 @@ def command(
 
     commit = create(project, identity)
     typer.echo(f"{project} is a workspace of its own (git commit {commit[:12]}).")
-    typer.echo(f"Next: cd {project} && airlock data fetch wdbc && dvc repro    # public records, to try it")
+    typer.echo(
+        f"Next: cd {shlex.quote(str(project))} && airlock data fetch wdbc && dvc repro    # public records, to try it"
+    )
     typer.echo("  or: airlock init FILE --ask                               # your own")

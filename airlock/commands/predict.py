@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from airlock import files
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -69,7 +71,7 @@ def command(
 
 def _write(text: str, output: Path | None) -> None:
     if output:
-        output.write_text(text)
+        files.deliver(output, text)
     else:
         typer.echo(text, nl=False)
 

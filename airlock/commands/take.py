@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import typer
@@ -30,5 +31,7 @@ def command(
         typer.echo(f"  the owner's key is {taken.note.key}: compare it with what the owner tells you")
     if train:
         dvc(taken.folder, "repro", quiet=False)
-    typer.echo(f"Next: cd {taken.folder}, change `train` in params.yaml, `dvc repro`: it costs nothing")
+    typer.echo(
+        f"Next: cd {shlex.quote(str(taken.folder))}, change `train` in params.yaml, `dvc repro`: it costs nothing"
+    )
     typer.echo(f"  to have your results believed, ask the owner to run: airlock keys admit {taken.key}")

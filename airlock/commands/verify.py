@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from airlock.bundle.verify import Verdict, VerifyOptions
 
 # Columns of results that a narrow terminal does without; --json has them all.
+WHOLE = ("release", "data", "mechanism")  # names, of which the end tells as much as the start
 WIDE_TERMINAL, SECONDARY = 130, ("options", "δ", "without privacy", "records", "commit")
 
 
@@ -166,6 +167,7 @@ def _total(total: Total) -> str:
 
 
 def _results(verdict: Verdict, *, narrow: bool) -> Any:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from airlock.bundle.results import HEADINGS
@@ -173,7 +175,9 @@ def _results(verdict: Verdict, *, narrow: bool) -> Any:
     again = "accuracy, run again"
     names = {"accuracy": "accuracy, as stated"}
     shown = [index for index, heading in enumerate(HEADINGS) if not (narrow and heading in SECONDARY)]
-    table = Table(*(names.get(HEADINGS[index], HEADINGS[index]) for index in shown), again, title="Results")
+    table = Table(title="Results", box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    for heading in (*(HEADINGS[index] for index in shown), again):
+        table.add_column(names.get(heading, heading), no_wrap=heading in WHOLE, overflow="fold")
     for one in verdict.results:
         cells = one.cells()
         found = f"{one.recomputed:.4f}" if one.recomputed is not None else "not recomputed"
@@ -182,22 +186,20 @@ def _results(verdict: Verdict, *, narrow: bool) -> Any:
 
 
 def _guarantees(verdict: Verdict) -> Any:
+    from pathlib import PurePosixPath
+
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(
-        "release",
-        "mechanism",
-        "proven epsilon",
-        "from its events",
-        "delta",
-        title="Guarantees, computed again",
-    )
+    table = Table(title="Guarantees, computed again", box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    for heading in ("release", "mechanism", "proven epsilon", "from its events", "delta"):
+        table.add_column(heading, no_wrap=heading in WHOLE, overflow="fold")
     for one in verdict.guarantees:
         stated = one.stated
         words = (
             [_words(stated.epsilon), _words(one.epsilon)] if stated.event else [f"none: {stated.reason}", "-"]
         )
-        table.add_row(one.out, one.mechanism, *words, f"{stated.delta:g}")
+        table.add_row(PurePosixPath(one.out).name, one.mechanism, *words, f"{stated.delta:g}")
     return table
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -72,7 +73,7 @@ def _read(path: Path, convert: Any) -> Iterable[Any]:
             return [convert(line) for line in csv.DictReader(file)]
     except (ValueError, KeyError, TypeError):
         raise InputError(
-            f"{path.name} cannot be read: run `airlock compare --save {path.name}` again"
+            f"{path.name} cannot be read: run `airlock compare --save {shlex.quote(str(path))}` again"
         ) from None
 
 

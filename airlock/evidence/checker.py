@@ -8,6 +8,7 @@ is: on the owner's machine or in a bundle.)
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,8 @@ from airlock.evidence.revisions import Tree, graph_of, pipelines, unfollowed
 from airlock.wall.layers import MINIMUM
 
 AGAIN = "run `dvc repro` and commit"
+EVALUATION = ("evaluate-private", "judged")
+"""The stages that `airlock evaluate` runs."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def _not_locked(stage: zones.Stage, evidence: Evidence) -> Iterator[str]:
         yield (
             f"cannot tell how stage '{stage.name}' was run: dvc.lock has "
             f"no entry for it, but {traces[0]} is there; "
-            f"restore dvc.lock from git, or {AGAIN}"
+            f"restore dvc.lock from git, or {_again(stage)}"
         )
 
 
@@ -129,20 +132,20 @@ def _signed(stage: zones.Stage, evidence: Evidence) -> Iterator[str]:
     if locked.get("cmd") != stage.command:
         yield (
             f"stage '{stage.name}' was made by another command than `{stage.command}`: run `dvc repro -f "
-            f"{stage.name}`"
+            f"{stage.address}`"
         )
     if not found:
         yield (
             f"stage '{stage.name}': no signed receipt has the hashes in "
             "dvc.lock: it was made outside the runner "
-            f"(dvc commit, an edited dvc.lock or another command); run `dvc repro -f {stage.name}`"
+            f"(dvc commit, an edited dvc.lock or another command); run `dvc repro -f {stage.address}`"
         )
     for receipt in found:
         yield from _confined(stage, receipt)
 
 
 def _confined(stage: zones.Stage, receipt: Receipt) -> Iterator[str]:
-    body, again = receipt.body, f"run `dvc repro -f {stage.name}`"
+    body, again = receipt.body, f"run `dvc repro -f {stage.address}`"
     if body["zone"] != stage.zone:
         yield f"stage '{stage.name}' ran in zone {body['zone']} and dvc.yaml now says {stage.zone}: {again}"
     if not set(body["enforcement"]["layers"]) >= {str(layer) for layer in MINIMUM}:
@@ -164,19 +167,27 @@ def _confined(stage: zones.Stage, receipt: Receipt) -> Iterator[str]:
         )
 
 
+def _again(stage: zones.Stage) -> str:
+    """How a stage is made again: what stands in another file than the top one is not run by `dvc repro` alone."""
+    if stage.name in EVALUATION:
+        return "run `airlock evaluate` and commit"
+    return AGAIN if stage.file == zones.TOP else f"run `dvc repro {stage.address}` and commit"
+
+
 def _used(witness: Receipt, evidence: Evidence) -> Iterator[str]:
     """What a stage used is what another one made, or what lies here."""
+    again = _again(evidence.graph.stage(witness.stage))
     for dep, found in witness.body["deps"].items():
         if dep in evidence.makers:
             maker = evidence.makers[dep]
             if maker.body["outs"][dep]["sha256"] != found["sha256"] and not _judged(witness, dep, evidence):
-                yield f"stage '{witness.stage}' used another '{dep}' than stage '{maker.stage}' made: {AGAIN}"
+                yield f"stage '{witness.stage}' used another '{dep}' than stage '{maker.stage}' made: {again}"
             continue
         here = evidence.digest(dep)
         if here is None:
-            yield f"cannot tell what stage '{witness.stage}' used: '{dep}' is not here; {AGAIN}"
+            yield f"cannot tell what stage '{witness.stage}' used: '{dep}' is not here; {again}"
         elif here != found["sha256"]:
-            yield f"stage '{witness.stage}' used another '{dep}' than the one here: {AGAIN}"
+            yield f"stage '{witness.stage}' used another '{dep}' than the one here: {again}"
 
 
 def _judged(witness: Receipt, dep: str, evidence: Evidence) -> bool:
@@ -196,7 +207,7 @@ def _made(witness: Receipt, evidence: Evidence) -> Iterator[str]:
     """
     for out, found in witness.body["outs"].items():
         if evidence.digest(out) not in (None, found["sha256"]):
-            yield f"'{out}' is not what stage '{witness.stage}' made: run `dvc checkout --force {out}`"
+            yield f"'{out}' is not what stage '{witness.stage}' made: run `dvc checkout --force {shlex.quote(out)}`"
 
 
 def lock_of(tree: Tree) -> Mapping[str, Mapping[str, Any]]:

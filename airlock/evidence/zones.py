@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from airlock.errors import BoundaryError, InputError
 from airlock.evidence import reader
 from airlock.run.allowed import out_problem, stage_problem
 
+TOP = "dvc.yaml"
 ZONES = ("sensitive", "release", "open")
 LABEL_OF_ZONE = {"sensitive": "sealed", "release": "released", "open": "open"}
 FOLDER_OF_LABEL = {"raw": "data/raw", "sealed": "data/sealed", "released": "data/released"}
@@ -64,6 +65,12 @@ class Stage:
     module: str | None = None
     description: str = ""
     frozen: bool = False
+    file: str = TOP
+
+    @property
+    def address(self) -> str:
+        """As DVC takes it on its command line."""
+        return self.name if self.file == TOP else f"{self.file}:{self.name}"
 
     def reads(self, graph: Graph) -> frozenset[str]:
         """Labels of everything that the wall lets this stage read."""
@@ -142,7 +149,7 @@ def parse(dvc_yaml: str, params_yaml: str, others: Mapping[str, str] | None = No
     """
     reader.load(params_yaml, reader.PARAMS)
     stages: dict[str, Stage] = {}
-    for path, text in {"dvc.yaml": dvc_yaml, **(others or {})}.items():
+    for path, text in {TOP: dvc_yaml, **(others or {})}.items():
         document = reader.load(text, path)
         if unknown := sorted(str(key) for key in document.keys() - {"stages"}):
             raise BoundaryError(
@@ -155,7 +162,7 @@ def parse(dvc_yaml: str, params_yaml: str, others: Mapping[str, str] | None = No
         for name, body in written.items():
             _check_followed(path, name, body, stages)
         for name, body in reader.resolve(path, document, params_yaml).items():
-            stages[name] = _stage(name, body)
+            stages[name] = replace(_stage(name, body), file=path)
     return Graph(stages)
 
 

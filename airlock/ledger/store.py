@@ -20,6 +20,14 @@ from airlock.ledger.chain import Entry
 MIGRATIONS = Path(__file__).parent / "migrations"
 PATIENCE = 60  # seconds that a writer waits for the others before it gives up
 LOCK = 0x6169726C6F636B  # "airlock": PostgreSQL's advisory lock that writers take
+# By what a database says.
+ADVICE = {
+    "disk is full": "make room on its disk, then run it again",
+    "No space left": "make room on its disk, then run it again",
+    "locked": "another command holds it: wait for its end, then run it again",
+    "lock timeout": "another command holds it: wait for its end, then run it again",
+    "readonly": "make it and its folder writable for you, then run it again",
+}
 Row = tuple[Any, ...]
 _NAMES = [column.name for column in tables.entries.columns]
 _SELECT = f"SELECT {', '.join(_NAMES)} FROM {tables.entries.name}"
@@ -120,9 +128,10 @@ class Store:
             raise LedgerError(f"the ledger {self} refused a write ({_cause(error)}): run it again") from None
         except SQLAlchemyError as error:
             cause = _cause(error)
-            advice = "check AIRLOCK_LEDGER_URL, the server and its rights"
-            if "disk is full" in cause or "No space left" in cause:
-                advice = "make room on its disk, then run it again"
+            advice = next(
+                (line for word, line in ADVICE.items() if word in cause),
+                "check AIRLOCK_LEDGER_URL, the server and its rights",
+            )
             raise LedgerError(f"the ledger {self} cannot be used ({cause}): {advice}") from None
 
 

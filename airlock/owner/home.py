@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -163,7 +164,7 @@ def check_private(folder: Path) -> None:
             raise KeysError(f"{place} belongs to another user: choose another AIRLOCK_HOME, or `chown` it")
         if status.st_mode & 0o022 or (place.name == "keys" and status.st_mode & 0o077):
             raise KeysError(
-                f"{place} is open to other users: run `chmod 700 {place}` and look at what is in it"
+                f"{place} is open to other users: run `chmod 700 {shlex.quote(str(place))}` and look at what is in it"
             )
 
 

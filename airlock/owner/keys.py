@@ -12,6 +12,7 @@ import hmac
 import json
 import os
 import secrets
+import shlex
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -280,7 +281,8 @@ def _read(path: Path) -> bytes:
         ) from None
     if stat.S_IMODE(mode) & 0o077:
         raise KeysError(
-            f"{path} can be read by other users: run `chmod 600 {path}` and think of `airlock keys rotate`"
+            f"{path} can be read by other users: run `chmod 600 {shlex.quote(str(path))}` and think of "
+            "`airlock keys rotate`"
         )
     if len(key) != SIZE:
         raise KeysError(f"{path} is damaged: run `airlock keys restore FILE` with your backup")

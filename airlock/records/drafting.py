@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from airlock.records.guesses import (
 )
 from airlock.records.profiles import NAN, Profile, RowProgress, parses_as_number, profiles_of
 from airlock.records.schema import MISSING
-from airlock.records.schema_checks import listed
+from airlock.records.schema_checks import fits, listed
 from airlock.records.tables import Table
 
 NO_HEADER = (
@@ -88,7 +87,10 @@ def draft(
             f"label '{target.name}' is a number, which is for tables: name a column of classes with --label"
         )
     if not image and all(choice.kind == "ignored" for choice in choices):
-        raise InputError("no column is left to learn from: name some with --number or --category")
+        reasons = "; ".join(f"'{choice.profile.name}': {choice.why}" for choice in choices[:3])
+        raise InputError(
+            f"no column is left to learn from: name some with --number or --category ({reasons})"
+        )
     choices.append(Choice(target, "label", why))
     extra = _extra(table, profiles, decimal, notes)
     counts = {} if number else target.counts or {}
@@ -128,7 +130,7 @@ def _check_wishes(columns: Sequence[str], wishes: Wishes) -> None:
     if wishes.label is not None and wishes.label not in columns:
         raise InputError(f"unknown column '{wishes.label}': the file has {listed(columns, 8)}")
     for pattern in (*wishes.ignored, *wishes.categories, *wishes.numbers):
-        if not any(fnmatchcase(name, pattern) for name in columns):
+        if not any(fits(name, [pattern]) for name in columns):
             raise InputError(f"no column fits '{pattern}': the file has {listed(columns, 8)}")
 
 

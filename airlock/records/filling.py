@@ -8,7 +8,6 @@ import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import yaml
 
 from airlock.errors import InputError
 from airlock.records.draft_file import flow
-from airlock.records.schema_checks import listed
+from airlock.records.schema_checks import fits, listed
 from airlock.records.schema_file import LOADER
 
 LOW_NAMES, HIGH_NAMES, NAMES = (
@@ -136,11 +135,11 @@ def for_pattern(text: str, bound: Bound, patterns: Sequence[str]) -> dict[str, B
     if not patterns:
         return dict.fromkeys((column["name"] for column in open_columns(text)), bound)
     for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in numbers):
+        if not any(fits(name, [pattern]) for name in numbers):
             raise InputError(
                 f"--columns '{pattern}' fits no number or date of the draft: it has {listed(numbers, 8)}"
             )
-    return {name: bound for name in numbers if any(fnmatchcase(name, pattern) for pattern in patterns)}
+    return {name: bound for name in numbers if fits(name, patterns)}
 
 
 def _filled(line: str, bounds: Mapping[str, Bound], filled: list[str], again: bool) -> str:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from airlock.errors import InputError
-from airlock.files import parse_json, read_plain
+from airlock.files import parse_json, read_plain, replace
 from airlock.models.numbers import HALF, of_grid
 from airlock.records.encoding import encode
 from airlock.records.schema import EPOCH, Column, Schema
@@ -161,6 +161,8 @@ def write(made: pa.Table, folder: Path, name: str, schema: Schema, marks: Mappin
     document = {"columns": made.column_names, "rows": made.num_rows, **marks}
     metadata = {**(made.schema.metadata or {}), MARK: json.dumps(document, sort_keys=True).encode()}
     paths = [folder / f"{name}.{ending}" for ending in ("parquet", "csv", "json")]
+    # First what a CSV file cannot say of itself: a half-finished one must not pass for records of people.
+    replace(paths[2], json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     pq.write_table(made.replace_schema_metadata(metadata), paths[0])
     blank = schema.missing_values[0] if schema.missing_values else ""
     texts = made
@@ -172,7 +174,6 @@ def write(made: pa.Table, folder: Path, name: str, schema: Schema, marks: Mappin
             column = column.cast(pa.string()).fill_null(blank)
         texts = texts.set_column(place, field.name, column)
     pc.write_csv(texts, paths[1], pc.WriteOptions(include_header=schema.header))
-    paths[2].write_text(json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     return paths
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from airlock.errors import InputError
 from airlock.records.profiles import MOST_CATEGORIES, Profile, square
-from airlock.records.schema_checks import listed
+from airlock.records.schema_checks import fits, listed
 
 BUCKETS = 64
 RARE_CLASS = (
@@ -21,6 +20,7 @@ LABELS = ("label", "class", "target", "y", "diagnosis", "classification", "outco
 INDICES = ("", "index", "rowid", "row", "nr", "__index_level_0__")
 IDENTIFIER = re.compile(r"(?i)(.*[_ .-])?(id|uuid|guid|ssn|mrn)|.*(Id|ID|Uuid|UUID)|id[_ .-].*|unnamed: ?\d+")
 PIXELS = re.compile(r"(?i)(pixel|pix|px)[_ .-]?")
+MOSTLY_NUMBERS = "mostly numbers: to have it as one, write plain numbers, and nothing where they are missing"
 Kind = Literal["number", "category", "hashed", "date", "image", "ignored", "label"]
 
 
@@ -115,15 +115,16 @@ def as_number(target: Profile, wishes: Wishes, decimal: str) -> str | None:
 def choice_of(profile: Profile, wishes: Wishes, decimal: str, beside_image: bool) -> Choice:
     """What a column is, by what the owner said, then by what it shows."""
     numeric = profile.commas if decimal == "," else profile.numeric
-    if _fits(profile.name, wishes.ignored):
+    if fits(profile.name, wishes.ignored):
         return Choice(profile, "ignored", "as you said")
-    if _fits(profile.name, wishes.numbers):
+    if fits(profile.name, wishes.numbers):
         if not numeric:
             raise InputError(
-                f"column '{profile.name}' has values that are no numbers: leave it out of --number"
+                f"column '{profile.name}' has values that are no numbers: leave it out of --number, or write plain "
+                "numbers, and nothing where they are missing"
             )
         return Choice(profile, "number", "as you said")
-    if _fits(profile.name, wishes.categories):
+    if fits(profile.name, wishes.categories):
         return _as_category(profile, "as you said")
     if beside_image:
         return Choice(profile, "ignored", "beside an image")
@@ -168,6 +169,8 @@ def _guess(profile: Profile, numeric: bool) -> Choice:
             return Choice(
                 profile, "ignored", "numbers with a sign or a unit (%, <, kg, 1.234,5): write plain numbers"
             )
+        if profile.mostly_numbers:
+            return _as_category(profile, MOSTLY_NUMBERS)
     if profile.simple:
         return _as_category(profile, "")
     return Choice(profile, "ignored", "a type that holds neither numbers nor text")
@@ -192,8 +195,10 @@ def nearly_alike(target: Profile) -> list[str]:
 
 
 def _as_category(profile: Profile, why: str) -> Choice:
-    if profile.alone and not why and profile.rows > FEW_LEVELS:
-        return Choice(profile, "ignored", "nearly every record has its own text (--category hashes it)")
+    if profile.alone and why in ("", MOSTLY_NUMBERS) and profile.rows > FEW_LEVELS:
+        return Choice(
+            profile, "ignored", why or "nearly every record has its own text (--category hashes it)"
+        )
     if profile.values:
         return Choice(profile, "category", why)
     if not profile.simple or profile.typed_date:
@@ -211,10 +216,6 @@ def _as_date(profile: Profile) -> Choice:
     if len(profile.forms) > 1:
         return Choice(profile, "date", "dates, day first or month first: say it in `format`", "?")
     return Choice(profile, "date", f"dates, as {profile.forms[0]}", profile.forms[0])
-
-
-def _fits(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def image_of(profiles: list[Profile], wishes: Wishes, notes: list[str]) -> dict[str, Any] | None:

@@ -28,6 +28,7 @@ FORMS: tuple[str | None, ...] = (None, "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%
 NAN = ("nan", "NaN", "NAN", "-nan")
 DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
 GROUPED = r"^[+-]?\d{1,3}(,\d{3})*(\.\d+)?$"
+PLAIN_NUMBER = r"^[+-]?\d+([.,]\d+)?$"
 PADDED = r"^0\d+$"
 LONG = r"^[+-]?\d{16,}$"
 EXACT = 2**53  # whole numbers beyond it are no longer told apart as floats
@@ -61,6 +62,7 @@ class Profile:
     counts: dict[str, int] | None = field(default_factory=dict)
     seen: set[int] | None = field(default_factory=set)
     forms: list[str | None] = field(default_factory=lambda: list(FORMS))
+    numbers: int = 0
     typed_date: bool = False
     picture: Mapping[str, Any] | None = None
     simple: bool = True
@@ -117,6 +119,7 @@ class Profile:
         self.commas = self.commas and written and _is_numeric(with_points(values))
         self.whole = self.whole and self.numeric and _is_whole(values)
         self.counting = self.counting and self.whole and _counts_up(texts, first)
+        self.numbers += len(texts) if self.numeric or self.commas else _how_many(unique, PLAIN_NUMBER)
         self._count(values.to_pylist(), unique.field("counts").to_pylist())
 
     def _count(self, values: list[str], counts: list[int]) -> None:
@@ -147,6 +150,12 @@ class Profile:
         """Whether nearly every record has a value of its own, as identifiers and free text have."""
         known = self.rows - self.missing
         return known > 0 and (self.seen is None or len(self.seen) > 0.9 * known)
+
+    @property
+    def mostly_numbers(self) -> bool:
+        """Whether most of what is known is a number, and something is not."""
+        known = self.rows - self.missing
+        return known > 0 and known / 2 < self.numbers < known
 
     @property
     def share_missing(self) -> float:
@@ -193,6 +202,12 @@ def _any(texts: Any, pattern: str) -> bool:
 
 def _all(texts: Any, pattern: str) -> bool:
     return bool(pc.all(pc.match_substring_regex(texts, pattern)).as_py())
+
+
+def _how_many(unique: Any, pattern: str) -> int:
+    """Records whose text has a form."""
+    fitting = pc.match_substring_regex(unique.field("values"), pattern)
+    return int(pc.sum(unique.field("counts").filter(fitting)).as_py() or 0)
 
 
 def _is_vast(texts: Any) -> bool:

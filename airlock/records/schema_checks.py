@@ -6,6 +6,7 @@ import difflib
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 
 from airlock.errors import SchemaError
 from airlock.records.schema import Bounds, Column, Label, Schema
@@ -53,6 +54,11 @@ def check_columns(found: Sequence[str], schema: Schema, *, with_label: bool = Tr
             f"{'it' if len(unknown) == 1 else 'them'};"
             " add to it, or list under `ignored`"
         )
+
+
+def fits(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a column is meant: by its very name, in which `[mg/dl]` is no pattern, or by a pattern."""
+    return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def listed(names: Sequence[str], most: int = 40) -> str:

@@ -42,6 +42,10 @@ def _parse(path: Path) -> Schema:
         _check_depth(text, path.name)
         document = yaml.load(text, Loader=LOADER)
     except FileNotFoundError:
+        if not path.parent.exists():
+            raise SchemaError(
+                f"there is no folder {path.parent}: run from the project's top folder"
+            ) from None
         raise SchemaError(
             f"no schema {path.name}: draft one with `airlock init FILE --name {path.stem}`"
         ) from None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import shlex
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -37,10 +38,8 @@ DELIMITERS = ",;\t|"
 COMPRESSION_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 FIRST_LINES = 1000  # a wrong byte this early is the encoding; later it is named by its row
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-NOT_UTF_8 = (
-    "{name} is not in UTF-8: convert it, for example with `iconv -f WINDOWS-1252 -t UTF-8 {name} > "
-    "utf8-{name}` if it is Latin-1"
-)
+UNPACK = {"gzip": "gzip -dc", "bz2": "bzip2 -dc", "zstd": "zstd -dc"}
+BEHIND_THE_WALL = Path("/.airlock")
 SAVE_AS_CSV = "{name} is {what}: save its sheet as CSV (UTF-8) or Parquet, and give that"
 OTHER_KINDS = {  # first bytes of what people have instead of a table, and what to do about it
     b"PK\x03\x04": "{name} is a zip archive: unpack it, and give the CSV or Parquet file in it",
@@ -51,8 +50,8 @@ OTHER_KINDS = {  # first bytes of what people have instead of a table, and what 
     b"%PDF": "{name} is a PDF: export the table itself as CSV",
 }
 JSON = (
-    '{name} is JSON: write it as Parquet, for example with `python -c "import pyarrow.json as j, pyarrow.parquet '
-    "as p; p.write_table(j.read_json('{name}'), 'table.parquet')\"` if it has one record a line"
+    '{name} is JSON: write it as Parquet, for example with `python -c "import sys, pyarrow.json as j, pyarrow.parquet '
+    'as p; p.write_table(j.read_json(sys.argv[1]), sys.argv[2])" {source} {target}` if it has one record a line'
 )
 STRADDLES = "a line longer than {size} MB, or a quote that is never closed: check the quotes of {name}"
 
@@ -146,14 +145,38 @@ def _refuse_other_kinds(path: Path, head: bytes) -> None:
     if kind in (".json", ".jsonl", ".ndjson") or head.lstrip(b"\xef\xbb\xbf \r\n").startswith(
         (b'{"', b'[{"')
     ):
-        raise InputError(JSON.format(name=name))
+        source, target = _typed(path), _typed(path.with_suffix(".parquet"))
+        raise InputError(JSON.format(name=name, source=source, target=target))
     if head.startswith(UTF_16):
         return
     if b"\0" in head[: 1 << 16]:
         raise InputError(
-            f"{name} is no readable CSV or Parquet file (if it is text in UTF-16: `iconv -f UTF-16LE -t "
-            f"UTF-8 {name} > utf8-{name}`)"
+            f"{name} is no readable CSV or Parquet file (if it is text in UTF-16: `{_conversion(path, 'UTF-16LE')}`)"
         )
+
+
+def _not_utf_8(path: Path) -> str:
+    command = _conversion(path, "WINDOWS-1252")
+    return f"{path.name} is not in UTF-8: convert it, for example with `{command}` if it is Latin-1"
+
+
+def _conversion(path: Path, encoding: str) -> str:
+    """The command that writes a file in UTF-8 beside it: not into a workspace, from which git would take it."""
+    try:
+        with path.open("rb") as file:
+            packed = _compression(file.read(8))
+    except OSError:
+        packed = None
+    convert = f"iconv -f {encoding} -t UTF-8"
+    if packed:
+        target = path.with_name(f"utf8-{path.stem}")
+        return f"{UNPACK[packed]} {_typed(path)} | {convert} > {_typed(target)}"
+    return f"{convert} {_typed(path)} > {_typed(path.with_name(f'utf8-{path.name}'))}"
+
+
+def _typed(path: Path) -> str:
+    """A path as a shell takes it; behind the wall, where folders have other names, its last part."""
+    return shlex.quote(path.name if path.is_relative_to(BEHIND_THE_WALL) else str(path))
 
 
 def _check_names(table: Table) -> None:
@@ -166,6 +189,11 @@ def _check_names(table: Table) -> None:
         )
     places: dict[str, int] = {}
     for place, name in enumerate(table.columns, start=1):
+        if name in places and not name.strip():
+            raise InputError(
+                f"{table.path.name}: columns {places[name]} and {place} have no name: name them in the file, or take "
+                "out the line above the header"
+            )
         if name in places:
             hint = (
                 ", or say that there is no header: airlock init --no-header" if table.format == "csv" else ""
@@ -262,7 +290,7 @@ def _text(path: Path, head: bytes, encoding: str) -> str:
     except UnicodeDecodeError as error:
         row = head[: error.start].count(b"\n")
         if encoding == "utf8" and row < FIRST_LINES:
-            raise InputError(NOT_UTF_8.format(name=path.name)) from None
+            raise InputError(_not_utf_8(path)) from None
         return head.decode(encoding, errors="replace")
 
 
@@ -310,7 +338,7 @@ def _plain_errors(path: Path, kind: Format, *, header: bool = True) -> Iterator[
         if kind == "csv" and "straddl" in str(error):
             raise InputError(STRADDLES.format(size=BLOCK >> 20, name=path.name)) from None
         if kind == "csv" and "UTF8" in str(error):
-            raise InputError(NOT_UTF_8.format(name=path.name)) from None
+            raise InputError(_not_utf_8(path)) from None
         raise InputError(
             f"{path.name} cannot be read as {'Parquet' if kind == 'parquet' else 'CSV'}: it is damaged or "
             "of another kind"

@@ -12,8 +12,8 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,37 @@ class Visit:
         ).encode()
 
 
+@dataclass
+class OwnerLog:
+    """The owner's log of one stage. A disk that is full must not end the thread that listens: the stage would die of a
+    pipe that nobody reads, and nobody would know why.
+    """
+
+    project: Project
+    stage: str
+    failure: StageFailed | None = None
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """What the stage told."""
+        with self._noted():
+            owner_log(self.project, self.stage, dict(event))
+
+    def words(self, data: bytes) -> None:
+        """What the stage printed."""
+        with self._noted():
+            append_log(self.project, f"{self.stage}.out", data)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.failure = StageFailed(
+                f"{self.stage}: the owner's log in {self.project.log} cannot be written "
+                f"({(error.strerror or 'error').lower()}): make room on its disk, then run it again"
+            )
+
+
 def memory_folder() -> Path:
     """Where nothing reaches a disk: tmpfs, where there is one."""
     return SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
@@ -110,6 +141,7 @@ def confine(
         environment={**grants.environment, "PYTHONPATH": os.pathsep.join(map(str, visit.code.folders))},
     )
     endings: list[Mapping[str, Any]] = []
+    log = OwnerLog(project, visit.stage)
 
     def hear(event: Mapping[str, Any]) -> None:
         if event["kind"] in ("error", "crash"):
@@ -117,7 +149,7 @@ def confine(
         if event["kind"] in ("progress", "answer"):
             listen(event)
         else:
-            owner_log(project, visit.stage, dict(event))
+            log.event(event)
 
     request_read, request_write = os.pipe()
     events_read, events_write = os.pipe()
@@ -126,7 +158,7 @@ def confine(
         threading.Thread(target=_feed, args=(request_write, visit.request()), daemon=True),
         threading.Thread(target=_drain, args=(events_read, hear, visit.limits.output), daemon=True),
         threading.Thread(
-            target=pass_on, args=(output_read, _output(visit, project), visit.limits.output), daemon=True
+            target=pass_on, args=(output_read, _output(visit, log), visit.limits.output), daemon=True
         ),
     ]
     passed = {3: request_read, 4: events_write}
@@ -157,6 +189,9 @@ def confine(
             os.close(descriptor)
     for thread in threads:
         thread.join()
+    said = endings and endings[0]["kind"] == "error"
+    if log.failure and not said and not outcome.out_of_memory:
+        raise log.failure
     if outcome.returncode != 0 or endings:
         raise _failure(visit, outcome, endings, project)
     return outcome
@@ -211,11 +246,15 @@ def _answer(ours: socket.socket, exchange: connection.Exchange, hear: Listener) 
             hear({"kind": "crash", "class": type(error).__name__, "where": "the cluster"})
 
 
-def _output(visit: Visit, project: Project) -> Callable[[bytes], object]:
+def _output(visit: Visit, log: OwnerLog) -> Callable[[bytes], object]:
     """Where a stage's words go: one that saw records speaks to the owner only; an open stage may print."""
-    if visit.zone == "open":
-        return lambda data: os.write(sys.stderr.fileno(), data)
-    return lambda data: append_log(project, f"{visit.stage}.out", data)
+    return _print if visit.zone == "open" else log.words
+
+
+def _print(data: bytes) -> None:
+    # Whoever read along may be gone (`dvc repro | head`): the stage goes on.
+    with suppress(OSError):
+        os.write(sys.stderr.fileno(), data)
 
 
 def _failure(
@@ -239,6 +278,7 @@ def _failure(
         if ending["kind"] == "crash"
         else f"exit status {outcome.returncode}"
     )
+    disk = "make room if its disk is full, and " if ending.get("class") == "OSError" else ""
     return StageFailed(
-        f"stage '{visit.stage}' crashed ({how}): see the owner's log, {project.log / visit.stage}.jsonl"
+        f"stage '{visit.stage}' crashed ({how}): {disk}see the owner's log, {project.log / visit.stage}.jsonl"
     )

@@ -150,11 +150,13 @@ def add_parts(workspace: Path, folder: Path, tell: Tell) -> list[Refused]:
         Parts that cannot be added. They are not tried again until their file changes.
 
     Raises:
-        InputError: the folder is none.
+        InputError: the folder is none, or params.yaml asks for no horizon: nothing is added then.
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder: --parts names one in which every file is a night")
-    place, name = project(workspace), load_params(workspace / "params.yaml").dataset
+    params = load_params(workspace / "params.yaml")
+    nights.require_horizon(params)
+    place, name = project(workspace), params.dataset
     refused = []
     for path in sorted(one.absolute() for one in folder.iterdir() if one.suffix.lower() in SUFFIXES):
         if _known(place, name, path):

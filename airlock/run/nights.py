@@ -256,16 +256,26 @@ class Batch:
     """"released", "due", "forgotten", "set aside", "given up", "before ingest.start" or "beyond the horizon"."""
 
 
+def require_horizon(params: Params) -> int:
+    """How many nights one price covers.
+
+    Raises:
+        InputError: params.yaml asks for no horizon.
+    """
+    if params.release.horizon is None:
+        raise InputError(
+            "params.yaml: release.horizon is null: say how many nights one price is to cover (docs/nights.md)"
+        )
+    return params.release.horizon
+
+
 def batches(project: Project, workspace: Path, params: Params) -> list[Batch]:
     """Every batch of the data set, and what became of it in the horizon that params.yaml asks for.
 
     Raises:
         InputError: params.yaml asks for no horizon, or nothing was added.
     """
-    if params.release.horizon is None:
-        raise InputError(
-            "params.yaml: release.horizon is null: say how many nights one price is to cover (docs/nights.md)"
-        )
+    horizon = require_horizon(params)
     known = handles.batches(workspace / handles.FOLDER / params.dataset)
     if len(known) < params.ingest.start:
         raise InputError(
@@ -287,7 +297,7 @@ def batches(project: Project, workspace: Path, params: Params) -> list[Batch]:
             status = "forgotten"
         elif batch in aside:
             status = "set aside"
-        elif number > params.release.horizon:
+        elif number > horizon:
             status = "beyond the horizon"
         found.append(Batch(batch, handle.n, status))
     return found

@@ -43,7 +43,7 @@ def hand_over(workspace: Path, place: str) -> Note:
         git(workspace, "branch", "--show-current").strip(),
     )
     if not branch:
-        raise InputError("no branch is checked out: run `git switch main` first")
+        raise InputError("no branch is checked out: run `git switch -c NAME` first, which keeps this commit")
     evidence = Evidence(Commit(workspace, commit))
     keyring = Keyring.load(home)
     if evidence.policy.owner != keyring.signer.public_key.hex():
@@ -96,11 +96,13 @@ def dvc(workspace: Path, *arguments: str, quiet: bool = True) -> None:
     Raises:
         InputError: with its last words.
     """
-    command = [sys.executable, "-P", "-m", "dvc", *arguments, *(["--quiet"] if quiet else [])]
+    command = [sys.executable, "-P", "-m", "dvc", *arguments]
     done = subprocess.run(command, cwd=workspace, capture_output=quiet, text=True, check=False)
     if done.returncode != 0:
         said = (done.stderr or "").strip().splitlines()
-        words = (said or ["its lines above say why"])[-1].removeprefix("ERROR: ")
+        # Below what it could not foresee DVC says where to ask.
+        errors = [line for line in said if line.startswith("ERROR: ")] or said
+        words = (errors or ["its lines above say why"])[-1].removeprefix("ERROR: ")
         raise InputError(f"`dvc {arguments[0]}` failed: {words}")
 
 

@@ -77,10 +77,15 @@ def address(place: str) -> str:
     """A place as DVC is told it: an address, or an absolute path.
 
     Raises:
-        InputError: it has a password in it, which git and logs would keep.
+        InputError: it has a password in it, which git and logs would keep, or letters that DVC cannot write down.
     """
+    told = place if "://" in place else str(Path(place).expanduser().absolute())
+    if not told.isascii():
+        raise InputError(
+            f"{told} has letters that DVC's settings cannot hold: give a place with an ASCII name, such as a link to it"
+        )
     if "://" not in place:
-        return str(Path(place).expanduser().absolute())
+        return told
     if re.match(r"[a-z0-9+]+://[^/@]*:[^/@]*@", place):
         raise InputError(
             "leave the password out of the address: DVC asks for it, or `dvc remote modify --local` keeps it"

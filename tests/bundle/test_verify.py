@@ -67,6 +67,14 @@ def test_quick_runs_nothing_and_the_table_says_so(submission: Submission, tmp_pa
     assert "In all, 'wdbc' has spent epsilon 1 of 10 over 2 releases" in " ".join(out.split())
 
 
+def test_tables_lose_no_word_in_a_log_or_a_narrow_terminal(submission: Submission) -> None:
+    asked = ("airlock", "verify", str(submission.bundle), "--quick")
+    out = submission.workspace.run(*asked, environment={"COLUMNS": "80"}).stdout
+    assert "…" not in out and max(map(len, out.splitlines())) <= 80
+    for name in ("relevance ", "release ", "holdout ", "reference ", "coefficients "):
+        assert any(line.strip().startswith(name) or f" {name}" in line for line in out.splitlines()), name
+
+
 def test_one_flipped_byte_in_any_member_is_named(submission: Submission, tmp_path: Path) -> None:
     data = submission.bundle.read_bytes()
     flipped = tmp_path / "flipped.zip"

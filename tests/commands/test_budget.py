@@ -138,6 +138,18 @@ def test_plan_says_what_auto_stands_for_and_why(desk: Project) -> None:
     assert "dp-sgd" in swept.splitlines()
 
 
+def test_a_sweep_is_told_whole_where_a_terminal_is_narrow(
+    desk: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    swept = ask(
+        "plan", "--sweep", "release.epsilon=1,2", "--sweep", "release.mechanism=coefficients,dp-sgd"
+    ).output
+    assert "…" not in swept
+    assert swept.splitlines()[1].split()[-2:] == ["total", "fits"]
+    assert swept.count("release.mechanism=coefficients") == 2
+
+
 def test_plan_prices_params_before_anything_is_read(desk: Project) -> None:
     answer = told("plan")
     assert answer["fits"]

@@ -63,11 +63,81 @@ def test_a_disk_that_is_really_full_is_one_line_and_nothing_is_added(tmp_path: P
     assert "make room" in done.stderr and not (work / "data/handles").exists()
 
 
-def test_other_errors_of_the_system_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (
+            FileNotFoundError(errno.ENOENT, "No such file or directory", "/x/y"),
+            2,
+            "/x/y cannot be used (no such file",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/x/y"),
+            2,
+            "/x/y cannot be used (permission denied)",
+        ),
+        (UnicodeEncodeError("ascii", "ü", 0, 1, "not in range"), 2, "set PYTHONIOENCODING=utf-8"),
+        (ValueError("could not convert string to float: '734512.125'"), 1, "(ValueError at "),
+        (ModuleNotFoundError("No module named 'zzz'", name="zzz"), 1, "(ModuleNotFoundError at "),
+    ],
+)
+def test_what_nobody_foresaw_is_one_line_without_a_value_and_a_traceback_with_debug(
+    error: Exception,
+    code: int,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise FileNotFoundError(errno.ENOENT, "No such file", "x")
+        raise error
 
     monkeypatch.setattr(cli, "_register", fail)
-    monkeypatch.setattr(sys, "argv", ["airlock", "report"])
-    with pytest.raises(FileNotFoundError):
-        cli.main()
+    for debug in ([], ["--debug"]):
+        monkeypatch.setattr(sys, "argv", ["airlock", *debug, "report"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        told = capsys.readouterr().err
+        assert ended.value.code == code and words in told
+        assert ("Traceback" in told) == bool(debug)
+        assert debug or (told.count("\n") == 1 and "734512" not in told)
+
+
+def test_what_is_half_made_is_cleared_away_when_a_service_ends_it(tmp_path: Path) -> None:
+    """By the signal that `systemctl stop`, `timeout` and a shutdown send."""
+    program = (
+        "import sys, tempfile, time; from airlock import cli\n"
+        "def half(asked):\n"
+        f"    with tempfile.TemporaryDirectory(dir={str(tmp_path)!r}):\n"
+        "        print('ready', flush=True); time.sleep(600)\n"
+        "cli._register = half; sys.argv = ['airlock', 'export']; cli.main()"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert started.stdout and started.stdout.readline() == "ready\n"
+    assert len(list(tmp_path.iterdir())) == 1
+    started.terminate()
+    _, said = started.communicate(timeout=60)
+    assert (started.returncode, said) == (130, "airlock: stopped\n")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_is_no_error_and_its_number_is_given_to_no_file(
+    closed: str, tmp_path: Path
+) -> None:
+    """Otherwise what is printed would be written into the file that got the number."""
+    program = (
+        "import os, sys; from airlock import terminal; terminal.guard(); print('out'); sys.stderr.write('err');"
+        f"assert os.open({str(tmp_path / 'ledger')!r}, os.O_RDWR | os.O_CREAT) > 2"
+    )
+    command = f'"{sys.executable}" -c "$PROGRAM" {closed} && "{sys.executable}" -m airlock --version {closed}'
+    done = subprocess.run(
+        ["sh", "-c", command],
+        env={**os.environ, "PROGRAM": program},
+        capture_output=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "ledger").read_bytes() == b""

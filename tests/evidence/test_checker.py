@@ -94,6 +94,29 @@ def test_what_used_to_hold_is_found(finished: Workspace, name: str) -> None:
     assert any(words in line for line in found), found
 
 
+def test_what_makes_a_private_evaluation_agree_again_is_named_and_does(private: Workspace) -> None:
+    """`dvc repro` alone does not run it, and `dvc repro -f evaluate-private` does not find it."""
+    private.run("airlock", "evaluate")
+    private.edit("stages/open/judged.py", "import annotations\n", "import annotations\n# otherwise\n")
+    private.run("dvc", "repro")
+    (problem,) = audit(private.root).problems
+    assert problem.startswith("stage 'judged' used another 'stages/open/judged.py'")
+    assert problem.endswith("run `airlock evaluate` and commit")
+    private.run("airlock", "evaluate")
+    assert not audit(private.root).problems
+    assert Evidence(Files(private.root)).graph.stage("judged").address == "owner/dvc.yaml:judged"
+    assert private.run("dvc", "status", "owner/dvc.yaml:judged").returncode == 0
+
+
+def test_a_modeller_who_asks_for_a_private_evaluation_is_told_whose_it_is(
+    private: Workspace, tmp_path: Path
+) -> None:
+    other = {"AIRLOCK_HOME": str(tmp_path / "of a modeller")}
+    refused = private.run("airlock", "evaluate", check=False, environment=other)
+    assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 1
+    assert "only the owner judges on private records" in refused.stderr
+
+
 def test_a_stage_that_was_never_run_is_no_gap(workspace: Workspace) -> None:
     assert audit(workspace.root).problems == ()
 

@@ -127,6 +127,16 @@ def test_unreachable_server_is_one_line_without_the_password() -> None:
     assert "\n" not in str(error.value)
 
 
+def test_a_ledger_that_another_command_holds_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airlock.ledger.store.PATIENCE", 0)
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    held = Ledger.open(url, create=True)
+    with Store(url).writing(), pytest.raises(LedgerError, match="another command holds it: wait for its end"):
+        reserve(held, "a")
+
+
 def test_ledger_survives_a_fork(ledger: Ledger) -> None:
     context = multiprocessing.get_context("fork")
     child = context.Process(target=reserve, args=(ledger, "a", 1.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -93,6 +94,20 @@ def test_files_are_read_back_as_they_were_written(changes: dict[str, Any], tmp_p
     said = json.loads(paths[2].read_text())
     assert said == dict(mark_of(paths[0]) or {}) and said["rows"] == 200 and said["release"] == "id"
     assert mark_of(paths[1]) == said, "a CSV file cannot say it itself"
+
+
+def test_a_file_that_a_full_disk_cut_says_already_that_it_is_made_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(table: pa.Table, path: Path, options: Any) -> None:
+        path.write_text("age,dose\n1,2\n")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pyarrow.csv.write_csv", cut)
+    found, made = mock(20)
+    with pytest.raises(OSError, match="No space"):
+        write(made, tmp_path, "made", found, {"kind": "synthetic"})
+    assert (mark_of(tmp_path / "made.csv") or {})["kind"] == "synthetic"
 
 
 def test_the_same_seed_gives_the_same_records_and_another_gives_others() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from airlock.errors import AirlockError
 from airlock.records.drafting import Draft, draft
+from airlock.records.filling import for_pattern, parse_bound
 from airlock.records.guesses import Wishes
 from airlock.records.tables import open_table
 
@@ -36,6 +37,16 @@ TEXTS: dict[str, tuple[Callable[[int], str], str, str]] = {
         "plain numbers",
     ),
     "dates in three forms": (lambda row: DATES[row % 3].format(row % 28 + 1), "ignored", "several forms"),
+    "numbers with a word among them": (
+        lambda row: "unbekannt" if row % 9 == 0 else f"{20 + row}",
+        "category",
+        "mostly numbers",
+    ),
+    "measurements with words": (
+        lambda row: "n. b." if row % 9 == 0 else f'"{row / 7:.3f}"'.replace(".", ","),
+        "category",
+        "mostly numbers",
+    ),
     "leading zeros": (lambda row: f"0{1000 + row % 25}", "category", "leading zeros"),
     "beyond 2^53": (lambda row: str(2**53 + 1 + row % 5), "category", "2^53"),
     "identifiers beyond 2^53": (lambda row: str(2**53 + 7 * row), "ignored", "identifier"),
@@ -108,6 +119,24 @@ def test_what_the_owner_says_goes_before_the_guess(tmp_path: Path) -> None:
     )
     assert kind_of(found, "code") == ("number", "as you said")
     assert kind_of(found, "share") == ("category", "as you said")
+
+
+def test_a_column_is_meant_by_its_very_name_also_with_brackets_in_it(tmp_path: Path) -> None:
+    lines = [f"{row % 3},{row / 7:.2f},{row},{LABELS[row]}" for row in range(ROWS)]
+    (tmp_path / "table.csv").write_text("\n".join(["grade [1-3],Hb [g/dl],x,y", *lines]) + "\n")
+    wishes = Wishes(categories=("grade [1-3]",), ignored=("Hb [g/dl]",))
+    found = draft(open_table(tmp_path / "table.csv"), "t", wishes)
+    assert kind_of(found, "grade [1-3]") == ("category", "as you said")
+    assert kind_of(found, "Hb [g/dl]") == ("ignored", "as you said")
+    text = draft(open_table(tmp_path / "table.csv"), "t").text
+    assert set(for_pattern(text, parse_bound("0,25"), ["Hb [g/dl]"])) == {"Hb [g/dl]"}
+
+
+def test_why_no_column_is_left_is_said(tmp_path: Path) -> None:
+    lines = [f'"{row + 1}.{100 + row},50",{LABELS[row]}' for row in range(ROWS)]
+    (tmp_path / "table.csv").write_text("\n".join(["amount,y", *lines]) + "\n")
+    with pytest.raises(AirlockError, match="no column is left.*'amount': numbers with a sign or a unit"):
+        draft(open_table(tmp_path / "table.csv"), "t")
 
 
 def test_classes_that_somebody_wrote_in_two_ways_are_told(tmp_path: Path) -> None:

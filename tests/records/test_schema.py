@@ -35,6 +35,13 @@ def load(folder: Path, text: str, *, draft: bool = False) -> Schema:
     return load_schema(folder / "clinic.yaml", draft=draft)
 
 
+def test_a_schema_that_is_looked_for_in_another_folder_than_the_project_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match="run from the project's top folder"):
+        load_schema(tmp_path / "data/schemas/clinic.yaml")
+    with pytest.raises(SchemaError, match="draft one with `airlock init FILE --name clinic`"):
+        load_schema(tmp_path / "clinic.yaml")
+
+
 def test_classes_and_categories_are_text_whatever_they_look_like(tmp_path: Path) -> None:
     assert load(tmp_path, GOOD).label.classes == ("0", "1")
     assert load(tmp_path, GOOD.replace("[0, 1]", "[0.0, 1.5]")).label.classes == ("0", "1.5")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import bz2
 import gzip
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,6 +126,7 @@ OTHER_KINDS: list[tuple[str, bytes, str]] = [
     ("a.csv", f"a,b\n{SECRET},2\n".encode("utf-16-le"), "iconv -f UTF-16LE"),
     ("a.csv.gz", gzip.compress(f"a,b\n{SECRET},2\n".encode() * 999)[:60], "damaged"),
     ("a.csv", b"a,a\n1,2\n", "columns 1 and 2 have the same name"),
+    ("a.csv", b"Export;;\na;b;c\n1;2;3\n", "columns 2 and 3 have no name: .* the line above the header"),
     ("a.csv", SECRET.encode() * 200_000, "a line longer than 1 MB"),
     ("a.csv", b"a,b\n" + b"x" * 3_000_000 + b",1\n", "a line longer than 1 MB"),
     ("a.csv", b'a,b\n"' + SECRET.encode() + b",1\n" * 900_000, "a quote that is never closed"),
@@ -143,6 +146,33 @@ def test_what_people_have_instead_is_told_with_the_way_out(
     with pytest.raises(InputError, match=line) as caught:
         list(open_table(tmp_path / name).batches())
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("an export & co.csv", "größe,y\n1,a\n".encode("latin-1")),
+        ("an export's.csv.gz", gzip.compress("größe,y\n1,a\n".encode("latin-1"))),
+        ("ü.csv.bz2", bz2.compress("größe,y\n1,a\n".encode("latin-1"))),
+        ("a b.csv", "größe,y\n1,a\n".encode("utf-16-le")),
+        ("it's.jsonl", '{"größe": "1", "y": "a"}\n'.encode()),
+    ],
+)
+def test_the_command_that_converts_a_file_does_so_from_any_folder_and_writes_beside_it(
+    tmp_path: Path, name: str, data: bytes
+) -> None:
+    folder, elsewhere = tmp_path / "exports of May", tmp_path / "workspace"
+    folder.mkdir()
+    elsewhere.mkdir()
+    (folder / name).write_bytes(data)
+    with pytest.raises(InputError) as caught:
+        open_table(folder / name)
+    command = str(caught.value).split("`")[1]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(["sh", "-c", command], cwd=elsewhere, env={**os.environ, "PATH": path}, check=True)
+    (made,) = set(folder.iterdir()) - {folder / name}
+    assert read(made).to_pydict() == {"größe": ["1"], "y": ["a"]}
+    assert not list(elsewhere.iterdir())
 
 
 def test_a_pipe_is_refused_without_waiting_for_it(tmp_path: Path) -> None:

@@ -86,6 +86,17 @@ def clinic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nightly:
     return Nightly(workspace)
 
 
+def test_no_part_is_added_before_a_horizon_is_asked_for(clinic: Nightly, tmp_path: Path) -> None:
+    clinic.append(1, 60)
+    (tmp_path / "parts").mkdir()
+    pyarrow.csv.write_csv(batch(2, 20), tmp_path / "parts/2.csv")
+    clinic.workspace.set("release.horizon", None)
+    before = sorted((clinic.root / "data/handles").rglob("*"))
+    with pytest.raises(InputError, match="release.horizon is null"):
+        list(nightly.run(clinic.root, tmp_path / "parts", tell=print))
+    assert sorted((clinic.root / "data/handles").rglob("*")) == before
+
+
 def test_a_night_that_is_asked_for_otherwise_than_the_first_one_says_so(clinic: Nightly) -> None:
     """It would begin another horizon; what it says is not that the first night comes first. Nothing is reserved."""
     clinic.append(1, 60)

@@ -112,6 +112,24 @@ def test_a_crash_in_a_room_with_records_says_where_and_never_what(finished: Work
     assert all(path.stat().st_mode & 0o077 == 0 for path in log.iterdir())
 
 
+def test_a_log_that_cannot_be_written_is_one_line_and_the_stage_is_heard_to_its_end(
+    finished: Workspace,
+) -> None:
+    """As on a full disk: the thread that listens used to die of it, and then the stage of a pipe without a reader."""
+    log = finished.home / "airlock/airlock-default/log"
+    (log / "release.out").unlink(missing_ok=True)
+    (log / "release.out").mkdir()
+    spoil(finished, 'print("x" * 200_000)')
+    finished.run("airlock", "run", "relevance")
+    done = finished.run("airlock", "run", "release", check=False)
+    assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert "the owner's log in" in done.stderr and "make room on its disk" in done.stderr
+    (log / "release.out").rmdir()
+    before = spent(finished)
+    assert finished.run("airlock", "run", "release").returncode == 0
+    assert spent(finished) == before, "what was reserved is taken over"
+
+
 def reserved(workspace: Workspace) -> int:
     with sqlite3.connect(workspace.home / "airlock/airlock-default/scratch.db") as database:
         return int(

@@ -20,6 +20,7 @@ import yaml
 from airlock.errors import AirlockError, BoundaryError, InputError
 from airlock.inside.digests import md5_path
 from airlock.workspaces import handover, parcel, pipelines, taking
+from airlock.workspaces.creation import create
 from tests.conftest import ROOT
 from tests.workspaces.conftest import Installed
 
@@ -185,6 +186,26 @@ def test_another_owner_is_not_believed(place: Path, tmp_path: Path) -> None:
     with pytest.raises(BoundaryError, match="another owner"):
         taking.take(str(place), tmp_path / "mine", "0" * 64)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_dvc_cannot_write_down_is_refused_before_anything_and_a_link_to_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "Übergabe").mkdir()
+    (tmp_path / "link").symlink_to("Übergabe")
+    monkeypatch.chdir(tmp_path / "Übergabe")
+    for place in (str(tmp_path / "Übergabe"), "here", "s3://bücket/clinic"):
+        with pytest.raises(InputError, match="ASCII name, such as a link to it"):
+            parcel.address(place)
+    assert parcel.address(str(tmp_path / "link")) == str(tmp_path / "link")
+
+
+def test_what_dvc_could_not_foresee_is_told_in_its_own_words(tmp_path: Path) -> None:
+    """And not where to ask for help, which it says last."""
+    create(tmp_path / "clinic")
+    with pytest.raises(InputError, match="`dvc remote` failed: unexpected error - .*codec") as caught:
+        handover.dvc(tmp_path / "clinic", "remote", "modify", "--local", "released", "url", "/srv/Übergabe")
+    assert "support" not in str(caught.value)
 
 
 def test_a_bad_place_is_one_line(owner: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

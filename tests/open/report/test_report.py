@@ -28,7 +28,18 @@ from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Plan
 from stages.open import explanation
 from stages.open.report import report, sections
-from tests.support.report_inputs import AUDIT, BUDGET, DEPS, EVALUATE, FACTS, PROJECT, PROVEN, Inputs, fill
+from tests.support.report_inputs import (
+    AUDIT,
+    BUDGET,
+    DEPS,
+    EVALUATE,
+    FACTS,
+    PROJECT,
+    PROVEN,
+    Inputs,
+    fill,
+    told,
+)
 
 
 @pytest.fixture
@@ -231,6 +242,17 @@ def test_without_a_holdout_no_accuracy_is_shown(inputs: Inputs) -> None:
     text = words(inputs.page())
     assert "accuracy was not measured" in text
     assert "Confusion matrix" not in text
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_nights_without_a_public_holdout_are_shown_without_accuracy(inputs: Inputs, number: int) -> None:
+    """As nights of private records are unless a public file is added: no night has a figure to draw."""
+    night = {"records": 300, "weight": 1, "scale": 50.0, "values": [10, 20, 150], "epsilon": 1.0}
+    rows = [{**night, "night": place, "total": 300 * place} for place in range(1, number + 1)]
+    known = {"rows": rows, "names": ["a", "b", "ill"], "columns": 2, "nights": 8}
+    text = words(inputs.page({**told(), "nights": known}))
+    assert f"{number} of 8 nights, for one price" in text and "not measured" in text
+    assert "Accuracy of every night" not in text
 
 
 def test_a_private_evaluation_is_called_noisy_and_has_no_interval(inputs: Inputs) -> None:
