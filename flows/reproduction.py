@@ -13,9 +13,8 @@ from pathlib import Path
 
 from airlock.errors import StageFailed
 from airlock.evidence import zones
-from airlock.evidence.revisions import load_graph
 from airlock.owner.home import project
-from airlock.run import failures, leftovers
+from airlock.run import dvc, failures, leftovers
 from airlock.run.die_with_parent import leashed
 
 Tell = Callable[[str], None]
@@ -61,7 +60,9 @@ def exchange(workspace: Path, direction: str, tell: Tell) -> None:
 
 
 def _run(command: Sequence[str], workspace: Path, tell: Tell, *, confidential: bool) -> None:
-    load_graph(workspace)  # DVC obeys more than its pipelines: nothing is started that is not followed
+    dvc.check(
+        workspace, *command[1:]
+    )  # DVC obeys more than its pipelines: nothing is started that is not followed
     leftovers.sweep_workspace(workspace)  # a DVC that was killed may have left what stops the next one
     log = project(workspace).log
     log.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,10 +85,11 @@ def _run(command: Sequence[str], workspace: Path, tell: Tell, *, confidential: b
 @contextmanager
 def _child(command: Sequence[str], workspace: Path) -> Iterator[subprocess.Popen[str]]:
     """A child in a process group of its own, on a leash; all of it is ended if the block is left early."""
+    given = dvc.environment(workspace)
     child = subprocess.Popen(
         leashed(command),
         cwd=workspace,
-        env={name: value for name, value in os.environ.items() if not name.endswith("API_AUTH_STRING")},
+        env={name: value for name, value in given.items() if not name.endswith("API_AUTH_STRING")},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -61,11 +61,9 @@ def _words(found: dict[str, Any]) -> str:
 
 def _dvc(*arguments: str) -> None:
     """Run DVC as the owner would; what stages and errors say goes to the terminal."""
-    import subprocess
-    import sys
-
     from airlock.errors import RefusedError
+    from airlock.run import dvc
 
-    done = subprocess.run([sys.executable, "-P", "-m", "dvc", *arguments], check=False)
+    done = dvc.run(Path.cwd(), *arguments)
     if done.returncode != 0:
         raise RefusedError(f"`dvc {' '.join(arguments)}` failed: its last lines above say why")

@@ -93,17 +93,15 @@ def _failed(failed: list[dict[str, Any]], exists: bool) -> list[str]:
 def stale_stages(workspace: Path) -> list[str]:
     """The stages that `dvc repro report` would run again."""
     import json
-    import subprocess
-    import sys
 
     from airlock.errors import InputError
     from airlock.evidence.reader import check_text
+    from airlock.run import dvc
     from airlock.run.paths import read_text
 
     for name in ("params.yaml", "dvc.yaml", "dvc.lock"):  # which DVC reads without bounds
         check_text(read_text(workspace, name) or "", name)
-    asked = [sys.executable, "-P", "-m", "dvc", "status", "--with-deps", "--json", "report"]
-    done = subprocess.run(asked, cwd=workspace, capture_output=True, text=True, check=False)
+    done = dvc.run(workspace, "status", "--with-deps", "--json", "report", quiet=True)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[0].removeprefix("ERROR: ")
         raise InputError(
@@ -115,14 +113,14 @@ def stale_stages(workspace: Path) -> list[str]:
 
 def read_summary(workspace: Path) -> dict[str, Any]:
     """The page's figures, written behind the wall: shown as they are, and believed by nothing."""
-    import json
-
-    from airlock.errors import InputError
+    from airlock.errors import BoundaryError, InputError
+    from airlock.files import parse_json
+    from airlock.run.paths import read_text
 
     try:
-        summary: dict[str, Any] = json.loads((workspace / SUMMARY).read_text())
+        summary: dict[str, Any] = parse_json(read_text(workspace, SUMMARY) or "")
         _lines(summary)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (BoundaryError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise InputError(f"{SUMMARY} cannot be read: run `{MAKE_COMMAND}`") from None
     return summary
 

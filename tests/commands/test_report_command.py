@@ -136,3 +136,22 @@ def test_outside_a_project_the_question_is_wrong(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("airlock: DVC cannot tell")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", ["link", "device", "number", "twice"])
+def test_a_summary_that_is_no_plain_document_is_one_line(project: Path, kind: str) -> None:
+    """It is written behind the wall by code that anyone may edit; a link to /dev/zero took all memory."""
+    assert run(project, "dvc", "repro", "-q").returncode == 0
+    summary = project / "data/report/summary.json"
+    text = summary.read_text()
+    summary.unlink()
+    if kind == "device":
+        summary.symlink_to("/dev/null")
+    elif kind == "link":
+        summary.symlink_to(project / "data/metrics/evaluate.json")
+    elif kind == "number":
+        summary.write_text(text.replace("0.95", "9" * 400))
+    else:
+        summary.write_text(text.replace("{", '{"accuracy": 1.0, ', 1))
+    done = run(project, "airlock", "report")
+    assert done.returncode == 2 and "cannot be read" in done.stderr and len(done.stderr.splitlines()) == 1
