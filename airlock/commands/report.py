@@ -13,6 +13,12 @@ import typer
 
 PAGE, SUMMARY = "data/report/report.html", "data/report/summary.json"
 MAKE_COMMAND = "dvc repro report"
+FRAME = """<!doctype html><meta charset="utf-8"><title>Airlock</title>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:;
+ base-uri 'none'; form-action 'none'">
+<style>html, body, iframe {{ margin: 0; border: 0; width: 100%; height: 100%; display: block }}</style>
+<iframe sandbox srcdoc="{page}"></iframe>
+"""
 
 
 def command(
@@ -48,7 +54,7 @@ def command(
         for line in (*_failed(failed, exists), *_lines(summary), _verdict(exists, stale)):
             typer.echo("".join(filter(str.isprintable, line)))
     if open_page and exists:
-        _show(workspace / PAGE)
+        _show(framed_page(workspace))
     raise typer.Exit(0 if exists and not stale and not failed else 1)
 
 
@@ -196,6 +202,21 @@ def _verdict(exists: bool, stale: list[str]) -> str:
     return f"Report    {PAGE}" + (
         f" (out of date: {', '.join(stale)} changed; run `{MAKE_COMMAND}`)" if stale else ""
     )
+
+
+def framed_page(workspace: Path) -> Path:
+    """A copy of the page, in AIRLOCK_HOME, in a frame in which nothing of it runs and which asks for nothing: the page
+    is made by code that anyone may edit, and a browser lets a file speak to every server of this machine.
+    """
+    import html
+
+    from airlock.owner.home import project, write_private
+    from airlock.run.paths import read_text
+
+    page = html.escape(read_text(workspace, PAGE) or "")
+    copy = project(workspace).folder / "page.html"
+    write_private(copy, FRAME.format(page=page).encode())
+    return copy
 
 
 def _show(page: Path) -> None:

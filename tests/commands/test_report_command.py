@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from airlock.commands.report import framed_page
 from airlock.records.handles import Handle
 from tests.conftest import Workspace
+from tests.support.browser import MISSING, Browser
 
 ROOT = Path(__file__).parents[2]
 DVC_YAML = """
@@ -155,3 +157,28 @@ def test_a_summary_that_is_no_plain_document_is_one_line(project: Path, kind: st
         summary.write_text(text.replace("{", '{"accuracy": 1.0, ', 1))
     done = run(project, "airlock", "report")
     assert done.returncode == 2 and "cannot be read" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
+@pytest.mark.xdist_group("browser")
+def test_nothing_in_the_page_runs_when_it_is_opened(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`airlock report --open` opened the file itself: its script spoke to every server of the machine."""
+    monkeypatch.setenv("AIRLOCK_HOME", str(tmp_path / "home/airlock"))
+    asked = "http://127.0.0.1:9/asked"
+    page = project / "data/report/report.html"
+    page.parent.mkdir(parents=True)
+    page.write_text(
+        f"<p>\"&amp;'</p><img src='{asked}'><script>fetch('{asked}'); top.document.title = 'ran'</script>"
+    )
+    browser = Browser(tmp_path / "profile")
+    try:
+        seen = {}
+        for name, place in (("framed", framed_page(project)), ("control", page)):
+            browser.requests()
+            browser.visit(place.as_uri())
+            seen[name] = (asked in browser.requests(), browser.run("return document.title") == "ran")
+        assert seen == {"framed": (False, False), "control": (True, True)}
+    finally:
+        browser.close()
