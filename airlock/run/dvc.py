@@ -81,8 +81,9 @@ def keep_notes(place: Project, workspace: Path) -> None:
     try:
         settings: Any = ConfigObj(text.splitlines())
         section = settings.setdefault(SECTION, {})
-        if OPTION in section:
-            return
+        present = section.get(OPTION)
+        if present == str(place.dvc) or (present and Path(present).parts[-2:] != place.dvc.parts[-2:]):
+            return  # somebody's own choice; ours of before AIRLOCK_HOME was moved is followed by the new one
         section[OPTION] = str(_notes(place))
     except (ConfigObjError, TypeError, AttributeError):
         return  # DVC itself says what is wrong with it

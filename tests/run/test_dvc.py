@@ -73,6 +73,9 @@ def test_a_folder_that_was_chosen_stays_and_secrets_stay_private(work: Path) -> 
     text = local.read_text()
     assert "password = secret" in text and str(project(work).dvc) in text
     assert stat.S_IMODE(local.stat().st_mode) == 0o600
+    local.write_text(text.replace(str(project(work).dvc), "/another/home/clinic/dvc"))
+    dvc.keep_notes(project(work), work)
+    assert local.read_text() == text, "AIRLOCK_HOME was moved"
     local.write_text(chosen := "[core]\n    site_cache_dir = /elsewhere\n")
     dvc.keep_notes(project(work), work)
     assert local.read_text() == chosen
