@@ -12,10 +12,14 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 from airlock.errors import StageFailed
-from airlock.evidence import zones
+from airlock.evidence import checker, zones
+from airlock.evidence.revisions import Workspace
 from airlock.owner.home import project
 from airlock.run import dvc, failures, leftovers
 from airlock.run.die_with_parent import leashed
+from airlock.workspaces import listings
+from airlock.workspaces.handover import config
+from airlock.workspaces.parcel import Store
 
 Tell = Callable[[str], None]
 
@@ -51,8 +55,17 @@ def reproduce(workspace: Path, stages: Sequence[str], tell: Tell, *, confidentia
 
 def exchange(workspace: Path, direction: str, tell: Tell) -> None:
     """`dvc push` or `dvc pull` of what was released; the remote of sealed data is never named here."""
+    stages = stages_of(workspace, "release", "open")
+    if direction == "pull":
+        lock = checker.lock_of(Workspace(workspace))
+        outs = [out for stage in stages for out in lock.get(stage, {}).get("outs", [])]
+        dvc.check(workspace, direction)
+        store = Store("the remote 'released'", config(workspace))
+        listings.bring(
+            store, listings.cache_of(workspace), [(str(out["path"]), out.get("md5")) for out in outs]
+        )
     _run(
-        ["dvc", direction, "--remote", "released", *stages_of(workspace, "release", "open")],
+        ["dvc", direction, "--remote", "released", *stages],
         workspace,
         tell,
         confidential=False,

@@ -21,7 +21,7 @@ from airlock.params import load_params
 from airlock.run.dvc import keep_notes
 from airlock.workspaces import listings, parcel, pipelines
 from airlock.workspaces.creation import author, commit, git
-from airlock.workspaces.handover import REMOTE, config, dvc, released
+from airlock.workspaces.handover import REMOTE, dvc, released
 from airlock.workspaces.parcel import Note, Store
 
 TAKEN = "refs/airlock/owner"
@@ -171,18 +171,14 @@ def _pull(root: Path, place: str, evidence: Evidence) -> None:
     outs = set(released(evidence))
     items = [item for locked in evidence.lock.values() for item in locked.get("outs", [])]
     listings.bring(
-        Store(place), _cache(root), [(one["path"], one.get("md5")) for one in items if one["path"] in outs]
+        Store(place),
+        listings.cache_of(root),
+        [(one["path"], one.get("md5")) for one in items if one["path"] in outs],
     )
     with tempfile.TemporaryDirectory(prefix="airlock-take-") as notes:
         dvc(root, "remote", "modify", "--local", REMOTE, "url", place, notes=Path(notes))
         dvc(root, "pull", "--remote", REMOTE, *sorted(outs), notes=Path(notes))
     _check_bytes(root, evidence)
-
-
-def _cache(root: Path) -> Path:
-    """Where DVC keeps objects by their MD5; a modeller may have chosen another folder."""
-    chosen = Path((config(root).get("cache") or {}).get("dir") or "cache")
-    return root / ".dvc" / chosen / "files/md5"
 
 
 def _rearrange(root: Path) -> None:
