@@ -83,6 +83,18 @@ def read_plain(path: Path) -> str:
     return data.decode()
 
 
+def check_plain(path: Path) -> None:
+    """Refuse what is no plain file before a library opens it by its name, and waits for a pipe, or reads a device, for
+    ever.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: something else stands there.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+
+
 def parse_json(text: str | bytes) -> Any:
     """The document in a text, where every parser finds the same one: no key twice, no NaN, nothing that has no
     bytes, not deeper than it can be walked.

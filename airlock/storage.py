@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airlock.errors import InputError, ParamsError
+from airlock.files import check_plain
 from airlock.models.model import Model, model_of
 
 TENSORS, DOCUMENT = "model.safetensors", "model.json"
@@ -25,6 +26,8 @@ def load_model(folder: Path) -> Model:
     from safetensors import SafetensorError
 
     try:
+        for name in (DOCUMENT, TENSORS):
+            check_plain(folder / name)
         model = model_of(json.loads((folder / DOCUMENT).read_text()), load_tensors(folder / TENSORS))
         model.check()
     except (FileNotFoundError, NotADirectoryError):
@@ -40,6 +43,8 @@ def load_model(folder: Path) -> Model:
         ArithmeticError,
         SafetensorError,
         ParamsError,
+        RecursionError,
+        OSError,
     ):
         raise InputError(
             f"{folder} holds a damaged model: run `dvc repro train` or `dvc pull` again"

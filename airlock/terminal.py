@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-# Control characters, and those that turn text around; tabs and ends of lines are text.
-_INVISIBLE = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+# Control characters, those that turn text around, and bytes of a name that are no text (Python passes them on as they
+# are, and \x9b begins a command too); tabs and ends of lines are text.
+_INVISIBLE = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
 _COMMANDS = re.compile(rf"\x1b\[[0-9;]*m|[{_INVISIBLE}]")
 # The same, and what a progress bar does to its own line.
 _BARS = re.compile(rf"\x1b\[(?:[0-9;]*m|\?25[hl]|[0-9]*A|2K)|(?!\r)[{_INVISIBLE}]")

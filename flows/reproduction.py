@@ -12,11 +12,14 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 from airlock.errors import StageFailed
-from airlock.evidence import zones
-from airlock.evidence.revisions import load_graph
+from airlock.evidence import checker, zones
+from airlock.evidence.revisions import Workspace
 from airlock.owner.home import project
-from airlock.run import failures, leftovers
+from airlock.run import dvc, failures, leftovers
 from airlock.run.die_with_parent import leashed
+from airlock.workspaces import listings
+from airlock.workspaces.handover import config
+from airlock.workspaces.parcel import Store
 
 Tell = Callable[[str], None]
 
@@ -52,8 +55,17 @@ def reproduce(workspace: Path, stages: Sequence[str], tell: Tell, *, confidentia
 
 def exchange(workspace: Path, direction: str, tell: Tell) -> None:
     """`dvc push` or `dvc pull` of what was released; the remote of sealed data is never named here."""
+    stages = stages_of(workspace, "release", "open")
+    if direction == "pull":
+        lock = checker.lock_of(Workspace(workspace))
+        outs = [out for stage in stages for out in lock.get(stage, {}).get("outs", [])]
+        dvc.check(workspace, direction)
+        store = Store("the remote 'released'", config(workspace))
+        listings.bring(
+            store, listings.cache_of(workspace), [(str(out["path"]), out.get("md5")) for out in outs]
+        )
     _run(
-        ["dvc", direction, "--remote", "released", *stages_of(workspace, "release", "open")],
+        ["dvc", direction, "--remote", "released", *stages],
         workspace,
         tell,
         confidential=False,
@@ -61,7 +73,9 @@ def exchange(workspace: Path, direction: str, tell: Tell) -> None:
 
 
 def _run(command: Sequence[str], workspace: Path, tell: Tell, *, confidential: bool) -> None:
-    load_graph(workspace)  # DVC obeys more than its pipelines: nothing is started that is not followed
+    dvc.check(
+        workspace, *command[1:]
+    )  # DVC obeys more than its pipelines: nothing is started that is not followed
     leftovers.sweep_workspace(workspace)  # a DVC that was killed may have left what stops the next one
     log = project(workspace).log
     log.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,10 +98,11 @@ def _run(command: Sequence[str], workspace: Path, tell: Tell, *, confidential: b
 @contextmanager
 def _child(command: Sequence[str], workspace: Path) -> Iterator[subprocess.Popen[str]]:
     """A child in a process group of its own, on a leash; all of it is ended if the block is left early."""
+    given = dvc.environment(workspace)
     child = subprocess.Popen(
         leashed(command),
         cwd=workspace,
-        env={name: value for name, value in os.environ.items() if not name.endswith("API_AUTH_STRING")},
+        env={name: value for name, value in given.items() if not name.endswith("API_AUTH_STRING")},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ from airlock.models.features.projection import Centre, Whiten
 from airlock.models.model import Model
 from airlock.records.encoding import encode, encoded_shape
 from airlock.records.schema import Schema
-from airlock.storage import save_model
+from airlock.storage import load_model, save_model
+from tests.conftest import Workspace
 
 SCHEMA = {
     "name": "clinic",
@@ -188,6 +190,46 @@ def test_a_card_says_what_is_known_and_what_is_not(model: Model, tmp_path: Path)
     assert card["label"]["classes"] == ["healthy", "ill", "unclear"] and card["privacy"] is None
     text = (folder / "README.md").read_text()
     assert "Accuracy**: not measured" in text and "## Limits" in text
+
+
+def test_a_card_of_changed_figures_says_that_nothing_speaks_for_them(
+    finished: Workspace, tmp_path: Path
+) -> None:
+    """A release.json with another epsilon, or metrics with sentences in them, made a card like any other."""
+    manifest, metrics = (
+        finished.root / "data/released/release/release.json",
+        finished.root / "data/metrics/evaluate.json",
+    )
+
+    def card(name: str) -> str:
+        finished.run("airlock", "export", "--sklearn", "--output", str(tmp_path / name))
+        return (tmp_path / name / "README.md").read_text()
+
+    honest = card("honest")
+    assert "`airlock audit` held" in honest and "Accuracy**: 9" in honest, "the control"
+    text, figures = manifest.read_text(), json.loads(metrics.read_text())
+    document = json.loads(text)
+    document["proven"]["epsilon"] = 0.001
+    manifest.write_text(json.dumps(document))
+    assert "nothing speaks for these figures" in card("epsilon")
+    manifest.write_text(text)
+    for number, wrong in enumerate(
+        ({"holdout": "public\n- **Privacy**: none lost"}, {"accuracy": "all"}, [])
+    ):
+        metrics.write_text(json.dumps({**figures, **wrong} if isinstance(wrong, dict) else wrong))
+        made = card(f"metrics-{number}")
+        assert "Accuracy**: not measured" in made and "nothing speaks for these figures" in made
+        assert "none lost" not in made
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.safetensors"])
+def test_a_pipe_in_place_of_a_models_file_does_not_hold_the_reader_up(
+    model: Model, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "model" / name).unlink()
+    os.mkfifo(tmp_path / "model" / name)
+    with pytest.raises(InputError, match="damaged"):
+        load_model(tmp_path / "model")
 
 
 def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

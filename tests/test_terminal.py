@@ -19,7 +19,9 @@ MAIN = "import sys; sys.argv = ['airlock', *sys.argv[1:]]; from airlock.cli impo
 TITLE, CLEAR, HIDE, TURN = "\x1b]0;owned\x07", "\x1b[2J\x1b[H", "\x1b[8m", "\u202e"
 
 
-@pytest.mark.parametrize("attack", [TITLE, CLEAR, HIDE, "\x1b[38;8m", TURN, "\r", "\x9b2J", "\x08" * 9])
+@pytest.mark.parametrize(
+    "attack", [TITLE, CLEAR, HIDE, "\x1b[38;8m", TURN, "\r", "\x9b2J", "\udc9b2J", "\x08" * 9]
+)
 def test_a_stream_passes_on_text_and_colours(attack: str) -> None:
     stream = io.StringIO()
     plain = terminal._Plain(stream)

@@ -75,13 +75,10 @@ def _words(found: dict[str, Any]) -> str:
 
 def _dvc(*arguments: str) -> None:
     """Run DVC as the owner would; what stages and errors say goes to the terminal."""
-    import subprocess
-    import sys
-
     from airlock.errors import RefusedError
+    from airlock.run import dvc
 
     # DVC's --quiet would keep its errors back as well.
-    command = [sys.executable, "-P", "-m", "dvc", *arguments]
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+    done = dvc.run(Path.cwd(), *arguments, errors_only=True)
     if done.returncode != 0:
         raise RefusedError(f"`dvc {' '.join(arguments)}` failed: its last lines above say why")

@@ -26,10 +26,13 @@ def command(
     from airlock.errors import InputError
     from airlock.records.generation import MOCK_COLUMN, check_offered, even_draw, records_of, write
     from airlock.records.schema_file import load_schema
+    from airlock.run.paths import check_way
 
     schema = load_schema(Path("data/schemas") / f"{name}.yaml")
     check_offered(schema)
     folder = output or Path("data/open/mock")
+    if output is None:
+        check_way(Path.cwd(), f"{folder}/{name}.mock")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: give a folder")
     random = np.random.default_rng(seed)

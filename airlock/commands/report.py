@@ -13,6 +13,12 @@ import typer
 
 PAGE, SUMMARY = "data/report/report.html", "data/report/summary.json"
 MAKE_COMMAND = "dvc repro report"
+FRAME = """<!doctype html><meta charset="utf-8"><title>Airlock</title>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:;
+ base-uri 'none'; form-action 'none'">
+<style>html, body, iframe {{ margin: 0; border: 0; width: 100%; height: 100%; display: block }}</style>
+<iframe sandbox srcdoc="{page}"></iframe>
+"""
 
 
 def command(
@@ -48,7 +54,7 @@ def command(
         for line in (*_failed(failed, exists), *_lines(summary), _verdict(exists, stale)):
             typer.echo("".join(filter(str.isprintable, line)))
     if open_page and exists:
-        _show(workspace / PAGE)
+        _show(framed_page(workspace))
     raise typer.Exit(0 if exists and not stale and not failed else 1)
 
 
@@ -93,17 +99,15 @@ def _failed(failed: list[dict[str, Any]], exists: bool) -> list[str]:
 def stale_stages(workspace: Path) -> list[str]:
     """The stages that `dvc repro report` would run again."""
     import json
-    import subprocess
-    import sys
 
     from airlock.errors import InputError
     from airlock.evidence.reader import check_text
+    from airlock.run import dvc
     from airlock.run.paths import read_text
 
     for name in ("params.yaml", "dvc.yaml", "dvc.lock"):  # which DVC reads without bounds
         check_text(read_text(workspace, name) or "", name)
-    asked = [sys.executable, "-P", "-m", "dvc", "status", "--with-deps", "--json", "report"]
-    done = subprocess.run(asked, cwd=workspace, capture_output=True, text=True, check=False)
+    done = dvc.run(workspace, "status", "--with-deps", "--json", "report", quiet=True)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[0].removeprefix("ERROR: ")
         raise InputError(
@@ -115,14 +119,14 @@ def stale_stages(workspace: Path) -> list[str]:
 
 def read_summary(workspace: Path) -> dict[str, Any]:
     """The page's figures, written behind the wall: shown as they are, and believed by nothing."""
-    import json
-
-    from airlock.errors import InputError
+    from airlock.errors import BoundaryError, InputError
+    from airlock.files import parse_json
+    from airlock.run.paths import read_text
 
     try:
-        summary: dict[str, Any] = json.loads((workspace / SUMMARY).read_text())
+        summary: dict[str, Any] = parse_json(read_text(workspace, SUMMARY) or "")
         _lines(summary)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (BoundaryError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise InputError(f"{SUMMARY} cannot be read: run `{MAKE_COMMAND}`") from None
     return summary
 
@@ -212,6 +216,21 @@ def _verdict(exists: bool, stale: list[str]) -> str:
     return f"Report    {PAGE}" + (
         f" (out of date: {', '.join(stale)} changed; run `{MAKE_COMMAND}`)" if stale else ""
     )
+
+
+def framed_page(workspace: Path) -> Path:
+    """A copy of the page, in AIRLOCK_HOME, in a frame in which nothing of it runs and which asks for nothing: the page
+    is made by code that anyone may edit, and a browser lets a file speak to every server of this machine.
+    """
+    import html
+
+    from airlock.owner.home import project, write_private
+    from airlock.run.paths import read_text
+
+    page = html.escape(read_text(workspace, PAGE) or "")
+    copy = project(workspace).folder / "page.html"
+    write_private(copy, FRAME.format(page=page).encode())
+    return copy
 
 
 def _show(page: Path) -> None:

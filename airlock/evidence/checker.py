@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from airlock.evidence import policy, reader, receipts, zones
 from airlock.evidence.policy import Policy
+from airlock.evidence.receipt_shape import is_whole
 from airlock.evidence.receipts import Receipt
 from airlock.evidence.revisions import Tree, graph_of, pipelines, unfollowed
 from airlock.wall.layers import MINIMUM
@@ -23,6 +24,7 @@ from airlock.wall.layers import MINIMUM
 AGAIN = "run `dvc repro` and commit"
 EVALUATION = ("evaluate-private", "judged")
 """The stages that `airlock evaluate` runs."""
+NOT_WHOLE = "does not say all that a receipt says: it was not made by the runner"
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,10 @@ class Evidence:
             for path in self.tree.files(receipts.FOLDER)
             if path.count("/") == 2 and path.endswith(".json")
         ]
-        return receipts.read([(path, self.tree.text(path) or "") for path in files], self.policy)
+        found = receipts.read([(path, self.tree.text(path) or "") for path in files], self.policy)
+        return [
+            one if one.problem or is_whole(one.body) else replace(one, problem=NOT_WHOLE) for one in found
+        ]
 
     @cached_property
     def _digests(self) -> dict[str, str | None]:

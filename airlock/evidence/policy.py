@@ -96,7 +96,7 @@ def admit(
         raise KeysError(f"only the owner can admit a key: the key here is not the first in {OWNER_KEY}")
     if objection := outdated(present, newest):
         raise KeysError(objection)
-    if len(key) != 64 or not set(key) <= set("0123456789abcdef"):
+    if not is_key(key):
         raise InputError(
             f"'{key}' is not a public key: it has 64 hexadecimal digits, and `airlock audit` shows it"
         )
@@ -114,6 +114,11 @@ def admit(
     document = {"body": body, "signature": signer.sign(canonical_json(body)).hex()}
     paths.write(workspace, POLICY, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
     return of_workspace(workspace)
+
+
+def is_key(text: str) -> bool:
+    """Whether a text is a public key in hexadecimal, as it is written."""
+    return len(text) == 64 and set(text) <= set("0123456789abcdef")
 
 
 def outdated(present: Policy, newest: int) -> str:

@@ -105,7 +105,7 @@ def _read_one(path: str, text: str, signers: Policy) -> Receipt:
         return Receipt(path, {}, "is not a receipt: it was cut or edited")
     if objection := signers.objection(key, zone):
         return Receipt(path, body, objection)
-    if not verify(bytes.fromhex(key), canonical_json(body), signature):
+    if not policy.is_key(key) or not verify(bytes.fromhex(key), canonical_json(body), signature):
         return Receipt(path, body, "has a wrong signature: it was edited")
     if Path(path).stem != sha256_json(body)[:16] or Path(path).parent.name != stage:
         return Receipt(path, body, "is not under its own name: it was moved or renamed")

@@ -20,6 +20,8 @@ from airlock.run import git, paths
 
 PLAIN_MODES = ("100644", "100755")
 COMPILED = (".pyc", ".pyo", ".so", ".pth")
+LINK = "a link"
+"""In place of a hash: what lies behind one can be changed by whoever owns that, and is not looked at."""
 INNARDS = (".git", ".dvc/cache", ".dvc/tmp")
 # What a commit must not bring along: settings that are one's own, what DVC keeps and runs from (its queue), an
 # environment that Python starts with.
@@ -61,6 +63,9 @@ class Workspace:
         place = self.root / path
         if not os.path.lexists(place):
             return None
+        parts = Path(path).parts
+        if any(self.root.joinpath(*parts[:end]).is_symlink() for end in range(1, len(parts) + 1)):
+            return LINK
         return sha256_path(place, compiled=self.compiled or not zones.is_code(path))
 
     def text(self, path: str) -> str | None:

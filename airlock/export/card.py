@@ -5,16 +5,19 @@ Markdown and JSON.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from airlock.errors import AirlockError
+from airlock import terminal
+from airlock.errors import AirlockError, BoundaryError
+from airlock.evidence.audit import audit
 from airlock.evidence.evaluation import private_evaluation
+from airlock.files import parse_json
 from airlock.inside import manifest
 from airlock.models.model import Model
 from airlock.records.schema import Schema
+from airlock.run.paths import read_text
 
 RELEASES, METRICS = "data/released/release", "data/metrics/evaluate.json"
 LIMITS = (
@@ -61,6 +64,7 @@ def card_of(model: Model, workspace: Path | None) -> dict[str, Any]:
         "release": model.document.get("release"),
         "privacy": _privacy(release),
         "metrics": _metrics(workspace) if release else None,
+        "evidence": _evidence(workspace) if release else None,
         "limits": list(NUMBER_LIMITS if model.number else LIMITS),
     }
 
@@ -79,12 +83,32 @@ def markdown(card: Mapping[str, Any]) -> str:
         f"- **Privacy**: {_words(privacy)}",
         f"- **{'R^2' if 'bounds' in label else 'Accuracy'}**: {_accuracy(metrics)}",
         f"- **Release**: {card['release']}",
+        f"- **Evidence**: {_held(card['evidence'])}",
         "",
         "## Limits",
         "",
         *(f"- {line}" for line in card["limits"]),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(terminal.line, lines)) + "\n"
+
+
+def _evidence(workspace: Path | None) -> dict[str, Any] | None:
+    """What the audit of the workspace says of the figures that are taken from it: their files may be anyone's."""
+    if workspace is None:
+        return None
+    try:
+        problems = list(audit(workspace).problems)
+    except AirlockError as error:
+        problems = [str(error)]
+    return {"holds": not problems, "problem": problems[0] if problems else None}
+
+
+def _held(evidence: Mapping[str, Any] | None) -> str:
+    if evidence is None:
+        return "not looked at"
+    if evidence["holds"]:
+        return "`airlock audit` held when this card was written"
+    return f"`airlock audit` does not hold, so nothing speaks for these figures ({evidence['problem']})"
 
 
 def _release(model: Model, workspace: Path | None) -> manifest.Manifest | None:
@@ -114,11 +138,21 @@ def _metrics(workspace: Path | None) -> dict[str, Any] | None:
     if workspace is not None and (judged := private_evaluation(workspace)):
         return judged
     try:
-        document = json.loads(((workspace or Path()) / METRICS).read_text())
-    except (OSError, ValueError):
+        document = parse_json(read_text(workspace or Path(), METRICS) or "")
+    except (BoundaryError, ValueError):
+        return None
+    if not _are_figures(document):
         return None
     named = ("r2", "rmse", "mae") if document.get("rmse") is not None else ("recall",)
     return {name: document.get(name) for name in ("holdout", "accuracy", "records", *named)}
+
+
+def _are_figures(document: Any) -> bool:
+    """Whether it is of the form that `evaluate` writes."""
+    if not isinstance(document, dict) or document.get("holdout") not in ("public", "private", "none", None):
+        return False
+    numbers = (document.get(name) for name in ("accuracy", "records", "r2", "rmse", "mae"))
+    return all(one is None or (isinstance(one, int | float) and abs(one) < 1e300) for one in numbers)
 
 
 def _answers(label: Mapping[str, Any]) -> str:

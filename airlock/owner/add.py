@@ -27,6 +27,7 @@ from airlock.records.schema import Schema
 from airlock.records.schema_checks import check_columns
 from airlock.records.schema_file import load_schema
 from airlock.records.tables import Table, open_table
+from airlock.run import dvc
 from airlock.wall.grants import granted_to_all
 
 SCRATCH_CAP = (10.0, 1e-5)
@@ -123,6 +124,7 @@ def add(
         if role == "records" and not schema.public:
             _enter_rows(registry, name, seen)
         handles.write(workspace, handle)
+    dvc.keep_notes(project, workspace)
     return Added(handle, known.get(role) != handle, has_cap, seen.repeated)
 
 

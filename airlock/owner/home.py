@@ -67,6 +67,11 @@ class Project:
         """Where stages that were killed go on, by workspace, and then by release id or stage."""
         return self.folder / "checkpoints"
 
+    @property
+    def dvc(self) -> Path:
+        """Where DVC keeps its notes about files: it reads some of them with pickle."""
+        return self.folder / "dvc"
+
     def used_by(self, workspace: Path) -> Path:
         """Where it is noted that stages of a workspace were run with these keys."""
         name = hashlib.sha256(os.fsencode(workspace.resolve())).hexdigest()[:32]
@@ -107,11 +112,14 @@ def project(workspace: Path) -> Project:
         )
     folder = home / identity
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home.parent.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise InputError(
             f"{folder} cannot be made ({(error.strerror or 'error').lower()}): set AIRLOCK_HOME to a folder of your own"
         ) from None
+    check_not_exchanged(home)
     check_private(folder)
     named = Project(identity, folder)
     _check_not_another(named, workspace)
@@ -142,6 +150,20 @@ def _check_not_another(named: Project, workspace: Path) -> None:
                 f"{IDENTITY} names the project '{named.id}', whose keys are here, and this workspace was used "
                 f"with '{other.id}': restore it from git; if you mean it, remove {note}"
             )
+
+
+def check_not_exchanged(home: Path) -> None:
+    """Refuse an AIRLOCK_HOME in which other users can rename a project's folder: another one, or an older copy, would
+    stand in its place.
+
+    Raises:
+        KeysError: naming the folder and the command that mends it.
+    """
+    mode = home.stat().st_mode
+    if mode & 0o002 and not mode & stat.S_ISVTX:
+        raise KeysError(
+            f"AIRLOCK_HOME ({home}) is open to other users: run `chmod o-w {home}` and look at what is in it"
+        )
 
 
 def check_private(folder: Path) -> None:

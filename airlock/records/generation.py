@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from airlock.errors import InputError
-from airlock.files import parse_json, read_plain, replace
+from airlock.files import parse_json, read_plain, replace, replacing
 from airlock.models.numbers import HALF, of_grid
 from airlock.records.encoding import encode
 from airlock.records.schema import EPOCH, Column, Schema
@@ -157,13 +157,13 @@ def write(made: pa.Table, folder: Path, name: str, schema: Schema, marks: Mappin
     import pyarrow.csv as pc
     import pyarrow.parquet as pq
 
-    folder.mkdir(parents=True, exist_ok=True)
     document = {"columns": made.column_names, "rows": made.num_rows, **marks}
     metadata = {**(made.schema.metadata or {}), MARK: json.dumps(document, sort_keys=True).encode()}
     paths = [folder / f"{name}.{ending}" for ending in ("parquet", "csv", "json")]
     # First what a CSV file cannot say of itself: a half-finished one must not pass for records of people.
     replace(paths[2], json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
-    pq.write_table(made.replace_schema_metadata(metadata), paths[0])
+    with replacing(paths[0]) as fresh:
+        pq.write_table(made.replace_schema_metadata(metadata), fresh)
     blank = schema.missing_values[0] if schema.missing_values else ""
     texts = made
     for place, field in enumerate(made.schema):
@@ -173,7 +173,8 @@ def write(made: pa.Table, folder: Path, name: str, schema: Schema, marks: Mappin
         if blank and column.null_count:
             column = column.cast(pa.string()).fill_null(blank)
         texts = texts.set_column(place, field.name, column)
-    pc.write_csv(texts, paths[1], pc.WriteOptions(include_header=schema.header))
+    with replacing(paths[1]) as fresh:
+        pc.write_csv(texts, fresh, pc.WriteOptions(include_header=schema.header))
     return paths
 
 

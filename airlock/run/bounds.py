@@ -4,8 +4,6 @@ with what was found.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +18,7 @@ from airlock.owner.home import Project
 from airlock.params import Params, check, load_params
 from airlock.records.schema import Schema
 from airlock.records.schema_file import load_schema
-from airlock.run import param_changes
+from airlock.run import dvc, param_changes
 
 RELEASE = "data/released/release"
 Found = dict[str, tuple[float, float]]
@@ -43,9 +41,7 @@ def find(workspace: Path, project: Project, columns: Sequence[str], epsilon: flo
         )
     release = {"mechanism": "bounds", "epsilon": epsilon, "options": {"columns": sorted(set(columns))}}
     with asked(workspace, {**release, "passes": "auto", "features": "auto"}):
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "dvc", "repro", "release"], cwd=workspace, check=False
-        )
+        done = dvc.run(workspace, "repro", "release")
         if done.returncode != 0:
             raise RefusedError("`dvc repro release` failed: its last lines above say why")
         made = manifest.load(workspace / RELEASE)

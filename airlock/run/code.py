@@ -44,6 +44,8 @@ class Code:
         stages: names below the workspace that it may read besides: opened without links, and shown without
             compiled modules.
         modules: the module behind each stage that dvc.yaml gives none.
+        declared: whether a stage of dvc.yaml is shown of these only what it declares: no receipt speaks of the rest,
+            and a folder `train` would be imported in place of a declared `train.py`.
     """
 
     entry: str
@@ -51,6 +53,7 @@ class Code:
     granted: tuple[Path, ...]
     stages: tuple[str, ...]
     modules: Mapping[str, str]
+    declared: bool = False
 
     def module_of(self, stage: str, own: str | None = None) -> str:
         """Dotted name of the module behind a stage; an open stage may bring its `own`."""
@@ -66,7 +69,7 @@ class Code:
 def of_workspace(workspace: Path) -> Code:
     """The installed tool's own part, and the stages of the workspace."""
     granted = tuple(TOOL / name for name in INSIDE_FILES)
-    return Code(ENTRY, (TOOL.parent, workspace), granted, (STAGES,), MODULES)
+    return Code(ENTRY, (TOOL.parent, workspace), granted, (STAGES,), MODULES, declared=True)
 
 
 def digest(stages: str) -> str:

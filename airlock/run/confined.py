@@ -50,7 +50,7 @@ def confined(
     for out in asked.stage.outs:
         (desk.staging / out).parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        reads = {**desk.held, **_hold_raw(raw or {}, stack)}
+        reads = {**_shown(asked, desk), **_hold_raw(raw or {}, stack)}
         staging = stack.enter_context(paths.hold_folder(desk.staging, _OUTS))
         inside = {name: one.inside(new_root=asked.new_root) for name, one in reads.items()}
         inside |= {out: staging.inside(new_root=asked.new_root) / out for out in asked.stage.outs}
@@ -95,6 +95,12 @@ def confined(
     if kept:
         remove(kept)
     return outcome
+
+
+def _shown(asked: Request, desk: Desk) -> dict[str, Held]:
+    """What is held, but for code that the stage does not declare."""
+    besides = set(asked.code.stages) - set(asked.stage.deps) if asked.code.declared else set()
+    return {name: one for name, one in desk.held.items() if name not in besides}
 
 
 def _is_large(held: Held) -> bool:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +13,7 @@ from airlock.owner.nights import Growth, set_aside
 from airlock.owner.registry import changing_registry, load_registry
 from airlock.params import load_params
 from airlock.records import handles
-from airlock.run import budget, failures, leftovers, nights, param_changes
+from airlock.run import budget, dvc, failures, leftovers, nights, param_changes
 
 SUFFIXES = (".csv", ".parquet")
 BROKEN = ("RecordError", "SchemaError")
@@ -70,16 +67,8 @@ def release(workspace: Path, night: int) -> None:
     """
     leftovers.sweep_workspace(workspace)
     after = param_changes.text_with(workspace, {"ingest.night": night})
-    here = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     with param_changes.turn(workspace), param_changes.changed(workspace, after, stays=True):
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "dvc", "repro"],
-            cwd=workspace,
-            env={**os.environ, "PATH": here},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = dvc.run(workspace, "repro", quiet=True)
         if done.returncode != 0:
             lines = [
                 line for line in (done.stdout + done.stderr).splitlines() if line.startswith("airlock: ")

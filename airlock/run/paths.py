@@ -308,6 +308,17 @@ def folder_of(workspace: Path, name: str) -> Iterator[tuple[int, str]]:
         os.close(place)
 
 
+def check_way(workspace: Path, name: str) -> None:
+    """Refuse a link on the way to a file of the workspace that is about to be written by its name, or one in its place.
+
+    Raises:
+        BoundaryError: naming it.
+    """
+    with folder_of(workspace, name) as (folder, last), suppress(FileNotFoundError):
+        if stat.S_ISLNK(os.stat(last, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise BoundaryError(_problem(name, OSError(errno.ELOOP, "a link")))
+
+
 def _enter(folder: int, part: str, name: str) -> int:
     try:
         if part in ("", ".", ".."):
@@ -319,7 +330,7 @@ def _enter(folder: int, part: str, name: str) -> int:
         raise BoundaryError(_problem(name, error)) from None
 
 
-def write(workspace: Path, name: str, data: bytes) -> None:
+def write(workspace: Path, name: str, data: bytes, *, mode: int = 0o644) -> None:
     """Write a file of the workspace, all of it or nothing, also after a loss of power, and never through a
     link.
     """
@@ -327,7 +338,7 @@ def write(workspace: Path, name: str, data: bytes) -> None:
         temporary = f".{last}-{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            with os.fdopen(os.open(temporary, flags, 0o644, dir_fd=folder), "wb") as file:
+            with os.fdopen(os.open(temporary, flags, mode, dir_fd=folder), "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())

@@ -21,6 +21,7 @@ from airlock.owner.home import remember
 from airlock.owner.keys import Keyring, signer
 from airlock.privacy.plan import Facts
 from airlock.records import handles
+from airlock.run import dvc
 from airlock.run.code import STAGES, digest
 from airlock.run.confined import confined, watched
 from airlock.run.desk import Desk, open_desk
@@ -70,6 +71,7 @@ def run_stage(
     asked = request(name, workspace=workspace, listen=listen)
     sign = signer(asked.project)
     remember(asked.project, asked.workspace)
+    dvc.keep_notes(asked.project, asked.workspace)
     receipts.pin(asked.workspace, sign.public_key, owner=asked.zone != "open")
     room = {"sensitive": _ingest, "release": _release, "open": _open}[asked.zone]
     with open_desk(asked) as desk:

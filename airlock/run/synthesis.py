@@ -13,7 +13,7 @@ from typing import Any
 from airlock.errors import InputError, StageFailed
 from airlock.owner.home import Project
 from airlock.params import Params
-from airlock.run import limits
+from airlock.run import limits, paths
 from airlock.run.handover import memory_folder
 from airlock.run.outs import publish, remove
 from airlock.run.questions import ask
@@ -30,6 +30,8 @@ def make(params: Params, output: Path, *, workspace: Path, project: Project) -> 
         StageFailed: the open room's code ended with an error.
     """
     schema = f"data/schemas/{params.dataset}.yaml"
+    if output == Path(OUT):  # what is there may be anyone's; another place is the owner's choice
+        paths.check_way(workspace, OUT)
     output = output if output.is_absolute() else workspace / output
     if output.exists() and (not output.is_dir() or not {one.name for one in output.iterdir()} <= FILES):
         raise InputError(f"{output} holds something else than synthetic records: give a new folder")

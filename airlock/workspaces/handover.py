@@ -4,8 +4,6 @@ and keys stay.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from airlock.evidence.revisions import Commit
 from airlock.inside.digests import sha256_path
 from airlock.owner.home import project
 from airlock.owner.keys import Keyring
+from airlock.run import dvc as run
 from airlock.workspaces import layout, parcel
 from airlock.workspaces.creation import git
 from airlock.workspaces.parcel import Note, Store
@@ -84,20 +83,25 @@ def released(evidence: Evidence) -> list[str]:
 
 def config(workspace: Path) -> dict[str, Any]:
     """DVC's settings of a workspace, with those that are local to it."""
-    from dvc.repo import Repo  # type: ignore[import-untyped]
+    from dvc.config import Config  # type: ignore[import-untyped]
 
-    with Repo(str(workspace)) as repo:
-        return dict(repo.config)
+    return dict(Config(str(workspace / ".dvc")))
 
 
-def dvc(workspace: Path, *arguments: str, quiet: bool = True) -> None:
+def dvc(workspace: Path, *arguments: str, quiet: bool = True, notes: Path | None = None) -> None:
     """Run DVC.
+
+    Args:
+        workspace: where.
+        arguments: its own.
+        quiet: what it says is kept for the error.
+        notes: where it keeps notes about files; in the project's own folder by default.
 
     Raises:
         InputError: with its last words.
+        BoundaryError: the pipeline is not sound.
     """
-    command = [sys.executable, "-P", "-m", "dvc", *arguments]
-    done = subprocess.run(command, cwd=workspace, capture_output=quiet, text=True, check=False)
+    done = run.run(workspace, *arguments, quiet=quiet, notes=notes)
     if done.returncode != 0:
         said = (done.stderr or "").strip().splitlines()
         # Below what it could not foresee DVC says where to ask.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from airlock.errors import BoundaryError, InputError
-from airlock.files import parse_json
+from airlock.files import MOST_BYTES, parse_json
 from airlock.inside.digests import canonical_json, sha256_path
 from airlock.owner.keys import Signer, verify
 
@@ -116,6 +116,21 @@ class Store:
             self._files.put_file(str(file), target)
         except Exception as error:
             raise InputError(f"{self._place} cannot be written ({_words(error)})") from None
+
+    def read(self, name: str) -> bytes:
+        """What DVC keeps there under a name.
+
+        Raises:
+            InputError: it is not there, cannot be read, or is larger than any list of files.
+        """
+        try:
+            with self._files.open(self._files.join(self._path, *name.split("/")), "rb") as file:
+                data = bytes(file.read(MOST_BYTES + 1))
+        except Exception as error:
+            raise InputError(f"{self._place} does not have {name} ({_words(error)})") from None
+        if len(data) > MOST_BYTES:
+            raise InputError(f"{self._place} has {name} in more than {MOST_BYTES >> 20} MiB: ask the owner")
+        return data
 
     def get(self, name: str, file: Path) -> None:
         """Bring a file from there.

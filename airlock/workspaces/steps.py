@@ -6,7 +6,6 @@ runs in a process of its own behind the wall. Nothing of `stages` is imported he
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -177,17 +176,10 @@ def _text_with(settings: Settings, root: Path) -> str:
 
 def _reproduce(stage: str, root: Path) -> None:
     """Run DVC, quietly; a failure is the stage's own line."""
-    import subprocess
-    import sys
-
-    from airlock.run import leftovers
+    from airlock.run import dvc, leftovers
 
     leftovers.sweep_workspace(root)
-    here = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    command = [sys.executable, "-P", "-m", "dvc", "repro", stage]
-    done = subprocess.run(
-        command, cwd=root, capture_output=True, text=True, check=False, env={**os.environ, "PATH": here}
-    )
+    done = dvc.run(root, "repro", stage, quiet=True)
     if done.returncode != 0:
         raise StageFailed(_line(done.stderr + done.stdout) or f"`dvc repro {stage}` failed")
 

@@ -18,7 +18,8 @@ from airlock.evidence.revisions import Commit, Workspace, load_graph
 from airlock.owner.home import project
 from airlock.owner.keys import signer
 from airlock.params import load_params
-from airlock.workspaces import parcel, pipelines
+from airlock.run.dvc import keep_notes
+from airlock.workspaces import listings, parcel, pipelines
 from airlock.workspaces.creation import author, commit, git
 from airlock.workspaces.handover import REMOTE, dvc, released
 from airlock.workspaces.parcel import Note, Store
@@ -57,6 +58,7 @@ def take(place: str, folder: Path | None, owner: str | None) -> Taken:
             _take_again(target, place, note, brought / parcel.HISTORY)
         else:
             _take_anew(target, place, note, brought / parcel.HISTORY)
+    keep_notes(project(target), target)
     return Taken(target, note, signer(project(target)).public_key.hex())
 
 
@@ -74,7 +76,6 @@ def _take_anew(target: Path, place: str, note: Note, history: Path) -> None:
             raise BoundaryError("the history is not of the commit that the owner signed: ask for it again")
         evidence = _check(root, note)
         _pull(root, place, evidence)
-        _check_bytes(root, evidence)
         git(root, "update-ref", TAKEN, note.commit)
         _rearrange(root)
         commit(root, f"Take {note.commit[:12]}: the owner's stages are frozen here")
@@ -111,7 +112,6 @@ def _take_again(root: Path, place: str, note: Note, history: Path) -> None:
             )
         zones.check(load_graph(root))
         _pull(root, place, evidence)
-        _check_bytes(root, evidence)
         _rearrange(root)
         commit(root, f"Take {note.commit[:12]}")
     except BaseException:
@@ -167,8 +167,18 @@ def _check_bytes(root: Path, evidence: Evidence) -> None:
 
 
 def _pull(root: Path, place: str, evidence: Evidence) -> None:
-    dvc(root, "remote", "modify", "--local", REMOTE, "url", place)
-    dvc(root, "pull", "--remote", REMOTE, *released(evidence))
+    """Bring what was released, and compare it with the receipts."""
+    outs = set(released(evidence))
+    items = [item for locked in evidence.lock.values() for item in locked.get("outs", [])]
+    listings.bring(
+        Store(place),
+        listings.cache_of(root),
+        [(one["path"], one.get("md5")) for one in items if one["path"] in outs],
+    )
+    with tempfile.TemporaryDirectory(prefix="airlock-take-") as notes:
+        dvc(root, "remote", "modify", "--local", REMOTE, "url", place, notes=Path(notes))
+        dvc(root, "pull", "--remote", REMOTE, *sorted(outs), notes=Path(notes))
+    _check_bytes(root, evidence)
 
 
 def _rearrange(root: Path) -> None:

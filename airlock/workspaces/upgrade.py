@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from airlock.errors import InputError
+from airlock.errors import BoundaryError, InputError
 from airlock.evidence import zones
 from airlock.evidence.revisions import load_graph
-from airlock.run.paths import write
+from airlock.files import parse_json, read_plain
+from airlock.run.code import STAGES
+from airlock.run.paths import read_text, write
 from airlock.workspaces import layout, lock
 from airlock.workspaces.creation import note
 
@@ -61,7 +63,7 @@ def upgrade(workspace: Path, *, only_check: bool = False) -> Upgrade:
         for fate in ("replace", "add", "remove", "keep")
     }
     before = _state(workspace)
-    backup = {path: (workspace / path).read_bytes() for path in (*by_fate["replace"], *by_fate["remove"])}
+    backup = {path: _bytes(workspace, path) or b"" for path in (*by_fate["replace"], *by_fate["remove"])}
     try:
         for path in (*by_fate["replace"], *by_fate["add"]):
             write(workspace, path, shipped[path])
@@ -94,20 +96,29 @@ def upgrade(workspace: Path, *, only_check: bool = False) -> Upgrade:
 def _known(workspace: Path) -> tuple[str, dict[str, str]]:
     """The version that the workspace was made or last upgraded with, and what was shipped then."""
     try:
-        document = json.loads((workspace / lock.SHIPPED).read_text())
-        return str(document["airlock"]), dict(document["files"])
+        document = parse_json(read_plain(workspace / lock.SHIPPED))
+        files = {str(path): str(digest) for path, digest in document["files"].items()}
+        return str(document["airlock"]), {path: one for path, one in files.items() if _is_shipped(path)}
     except FileNotFoundError:
         raise InputError(
             f"there is no {lock.SHIPPED} here: this is no workspace of `airlock new`; run from its top folder "
             "(a clone of the product is upgraded by `git pull`)"
         ) from None
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{lock.SHIPPED} is damaged: restore it from git") from None
 
 
+def _is_shipped(path: str) -> bool:
+    """Whether a file of such a name can have been shipped: the note stands in git, and what it names is removed where
+    nothing of the kind is shipped any more.
+    """
+    parts = path.split("/")
+    plain = all(part not in ("", ".", "..") for part in parts)
+    return plain and (path in (*layout.PIPELINES, layout.ENCODERS) or (parts[0] == STAGES and len(parts) > 1))
+
+
 def _fate(workspace: Path, path: str, shipped: Mapping[str, bytes], known: Mapping[str, str]) -> str:
-    file = workspace / path
-    mine = file.read_bytes() if file.is_file() and not file.is_symlink() else None
+    mine = _bytes(workspace, path)
     untouched = mine is not None and hashlib.sha256(mine).hexdigest() == known.get(path)
     if path not in shipped:
         return "remove" if untouched else "none"
@@ -116,6 +127,15 @@ def _fate(workspace: Path, path: str, shipped: Mapping[str, bytes], known: Mappi
     if mine is None:
         return "keep" if path in known else "add"
     return "replace" if untouched else "keep"
+
+
+def _bytes(workspace: Path, path: str) -> bytes | None:
+    """Of a plain file; None where there is none, or something else, or it lies behind a link."""
+    try:
+        text = read_text(workspace, path)
+    except BoundaryError:
+        return None
+    return None if text is None else text.encode()
 
 
 def _undo(workspace: Path, backup: Mapping[str, bytes], added: tuple[str, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from airlock.commands import mock
-from airlock.errors import InputError, ReleaseError, SchemaError
+from airlock.errors import BoundaryError, InputError, ReleaseError, SchemaError
 from airlock.inside import manifest
 from airlock.inside.room import Room
 from airlock.owner import add
@@ -52,6 +53,21 @@ def test_mock_records_are_marked_everywhere_and_refused_by_add(clinic: Clinic, t
         encode(next(iter(table.batches([*schema.sources, "outcome"]))), schema)
         with pytest.raises(InputError, match="holds mock records"):
             add.add(clinic.home, clinic.root, file, name="clinic")
+
+
+@pytest.mark.parametrize("link", ["data/open", "data/open/mock", "data/open/mock/clinic.mock.csv"])
+def test_mock_records_are_not_written_through_a_link(clinic: Clinic, tmp_path: Path, link: str) -> None:
+    """A commit with such a link had the owner write over any file, with column names of its choice."""
+    target = tmp_path / "owners"
+    target.mkdir() if not link.endswith("csv") else target.write_text("mine")
+    (clinic.root / link).parent.mkdir(parents=True, exist_ok=True)
+    (clinic.root / link).symlink_to(target)
+    with contextlib.suppress(BoundaryError):
+        mock.command("clinic", rows=3, seed=0, output=None)
+    assert target.read_text() == "mine" if link.endswith("csv") else not list(target.iterdir())
+    assert (clinic.root / link).is_symlink() != link.endswith("csv"), (
+        "a file is replaced, a folder is refused"
+    )
 
 
 def test_a_mock_of_an_unknown_schema_is_refused(clinic: Clinic) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from airlock.commands.report import framed_page
 from airlock.records.handles import Handle
 from tests.conftest import Workspace
+from tests.support.browser import MISSING, Browser
 
 ROOT = Path(__file__).parents[2]
 DVC_YAML = """
@@ -136,3 +138,47 @@ def test_outside_a_project_the_question_is_wrong(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("airlock: DVC cannot tell")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", ["link", "device", "number", "twice"])
+def test_a_summary_that_is_no_plain_document_is_one_line(project: Path, kind: str) -> None:
+    """It is written behind the wall by code that anyone may edit; a link to /dev/zero took all memory."""
+    assert run(project, "dvc", "repro", "-q").returncode == 0
+    summary = project / "data/report/summary.json"
+    text = summary.read_text()
+    summary.unlink()
+    if kind == "device":
+        summary.symlink_to("/dev/null")
+    elif kind == "link":
+        summary.symlink_to(project / "data/metrics/evaluate.json")
+    elif kind == "number":
+        summary.write_text(text.replace("0.95", "9" * 400))
+    else:
+        summary.write_text(text.replace("{", '{"accuracy": 1.0, ', 1))
+    done = run(project, "airlock", "report")
+    assert done.returncode == 2 and "cannot be read" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
+@pytest.mark.xdist_group("browser")
+def test_nothing_in_the_page_runs_when_it_is_opened(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`airlock report --open` opened the file itself: its script spoke to every server of the machine."""
+    monkeypatch.setenv("AIRLOCK_HOME", str(tmp_path / "home/airlock"))
+    asked = "http://127.0.0.1:9/asked"
+    page = project / "data/report/report.html"
+    page.parent.mkdir(parents=True)
+    page.write_text(
+        f"<p>\"&amp;'</p><img src='{asked}'><script>fetch('{asked}'); top.document.title = 'ran'</script>"
+    )
+    browser = Browser(tmp_path / "profile")
+    try:
+        seen = {}
+        for name, place in (("framed", framed_page(project)), ("control", page)):
+            browser.requests()
+            browser.visit(place.as_uri())
+            seen[name] = (asked in browser.requests(), browser.run("return document.title") == "ran")
+        assert seen == {"framed": (False, False), "control": (True, True)}
+    finally:
+        browser.close()

@@ -74,9 +74,17 @@ def remove_one_entry(workspace: Workspace) -> None:
     (workspace.root / "dvc.lock").write_text(yaml.safe_dump(document))
 
 
+def lead_elsewhere(workspace: Workspace) -> None:
+    """The same bytes, behind a link: whoever owns them there changes them after the audit."""
+    model = workspace.root / "data/model"
+    model.rename(workspace.root.parent / "model")
+    model.symlink_to(workspace.root.parent / "model")
+
+
 ATTACKS: dict[str, tuple[Callable[[Workspace], None], str]] = {
     "swapped": (swap_the_model, "'evaluate' used another 'data/model' than stage 'train' made"),
     "reverted": (revert_the_code, "'train' used another 'stages/open"),
+    "led elsewhere": (lead_elsewhere, "'data/model' is not what stage 'train' made"),
     "hidden": (hide_in_a_cache_folder, f"'{RELEASE}' is not what stage 'release' made"),
     "added": (add_a_file, "'data/model' is not what stage 'train' made"),
     "ignored": (hide_from_dvc, "'data/model' is not what stage 'train' made"),

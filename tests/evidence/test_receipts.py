@@ -8,12 +8,24 @@ from pathlib import Path
 import pytest
 
 from airlock.errors import InputError, KeysError
-from airlock.evidence import policy, receipts
+from airlock.evidence import checker, policy, receipts
+from airlock.evidence.checker import Evidence
+from airlock.evidence.receipt_shape import is_whole
+from airlock.evidence.revisions import Workspace
 from airlock.inside.digests import canonical_json
 from airlock.owner.home import Project
 from airlock.owner.keys import Signer, signer
 
 BODY = {"stage": "train", "zone": "open", "did_read": {"records": "no"}}
+WHOLE = {
+    **BODY,
+    "when": "2026-01-01T00:00Z",
+    "deps": {},
+    "outs": {},
+    "could_read": {"raw": False, "sealed": False},
+    "enforcement": {"layers": []},
+    "releases": [],
+}
 
 
 def make_signer(folder: Path) -> Signer:
@@ -66,6 +78,29 @@ def test_a_receipt_that_two_readers_read_differently_is_not(work: Path, owner: S
     if kind.endswith("twice"):
         assert json.loads(path.read_text())["body"] == honest, "the control: the signature would be right"
     assert receipts.in_workspace(work)[-1].problem == "is not a receipt: it was cut or edited"
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"deps": []}, {"when": 1}, {"releases": [{"passes": "x"}]}, {"outs": {"a": 1}}]
+)
+def test_a_signed_receipt_of_another_form_is_told_in_one_line(
+    work: Path, owner: Signer, body: dict[str, object]
+) -> None:
+    """Whoever puts a key of their own in place of the owner's can sign anything: it must not stop the audit."""
+    for name in ("dvc.yaml", "dvc.lock"):
+        (work / name).write_text("stages: {}\n")
+    (work / "params.yaml").write_text("dataset: wdbc\n")
+    receipts.write(work, {**WHOLE, **body, "when": body.get("when", "now")} if body else BODY, owner)
+    lines = list(checker.problems(Evidence(Workspace(work))))
+    assert any("train" in line and "all that a receipt says" in line for line in lines), lines
+
+
+def test_a_whole_receipt_is_whole_and_a_key_that_is_none_signs_nothing(work: Path, owner: Signer) -> None:
+    path = receipts.write(work, WHOLE, owner)
+    assert is_whole(json.loads(path.read_text())["body"]), "the control"
+    (work / policy.OWNER_KEY).write_text("zz\n")
+    path.write_text(json.dumps({"body": {**WHOLE, "key": "zz"}, "signature": "00"}))
+    assert "wrong signature" in receipts.in_workspace(work)[-1].problem
 
 
 def test_receipts_of_another_project_of_the_same_owner_are_not(work: Path, tmp_path: Path) -> None:

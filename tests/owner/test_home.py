@@ -54,6 +54,22 @@ def test_a_workspace_does_not_get_the_keys_of_another_project(work: Path, tmp_pa
     assert home.project(work) == second, "what the line says is enough"
 
 
+def test_a_home_in_which_others_can_rename_is_refused_and_none_is_made(work: Path, tmp_path: Path) -> None:
+    """A project's own folder is private; whoever may write above it puts another one in its place."""
+    before = os.umask(0)
+    try:
+        home.project(work)
+    finally:
+        os.umask(before)
+    place = tmp_path / "home"
+    assert place.stat().st_mode & 0o777 == 0o700
+    place.chmod(0o777)
+    with pytest.raises(KeysError, match="chmod o-w"):
+        home.project(work)
+    place.chmod(0o1777)
+    assert home.project(work).id == "first", "the control: in such a folder nobody renames what is another's"
+
+
 def test_experiments_leave_no_notes(work: Path) -> None:
     first = home.project(work)
     home.remember(first, work / ".dvc/tmp/exps/x")

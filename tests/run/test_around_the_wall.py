@@ -113,6 +113,25 @@ def test_a_committed_compiled_module_does_not_replace_its_source(finished: Works
     assert (finished.root / "data/open/spied/found.txt").read_text() == "here I was"
 
 
+def test_code_that_no_stage_declares_does_not_run(finished: Workspace) -> None:
+    """A folder `train` is imported in place of the file `train.py`, whose hash stays what it was: the audit held
+    while the folder was there, and after it was gone.
+    """
+    folder = finished.root / "stages/open/train"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("raise SystemExit('evil')\n")
+    ask = [sys.executable, "-B", "-c", "import stages.open.train"]
+    control = subprocess.run(ask, cwd=finished.root, capture_output=True, text=True, check=False)
+    assert "evil" in control.stderr, "the control: Python takes the folder"
+    finished.run("airlock", "run", "train")
+    shutil.rmtree(folder)
+    with (finished.root / "stages/open/train.py").open("a") as file:
+        file.write("\nimport stages.open.evil\n")
+    (finished.root / "stages/open/evil.py").write_text("")
+    done = finished.run("airlock", "run", "train", check=False)
+    assert done.returncode != 0 and "stages.open.evil" in done.stderr and "deps in dvc.yaml" in done.stderr
+
+
 def test_records_in_a_folder_that_no_hash_counts_are_not_shown(finished: Workspace) -> None:
     folder = finished.root / "data/model/__pycache__"
     folder.mkdir()

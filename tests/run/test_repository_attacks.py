@@ -39,6 +39,9 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     work.mkdir()
     for name in MODULES:
         (work / f"{name}.py").write_text(TRACE)
+    (work / "data").mkdir()
+    (work / "data/project.json").write_text('{"id": "planted"}')
+    monkeypatch.setenv("AIRLOCK_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TRACE", str(tmp_path / "trace"))
     return work
 

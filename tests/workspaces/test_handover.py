@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -169,7 +170,20 @@ def spoil_release(place: Path) -> None:
             file.write_bytes(data.replace(b"coefficients", b"coeffizients", 1))
 
 
-@pytest.mark.parametrize("spoil", [spoil_note, spoil_history, spoil_release])
+def spoil_listing(place: Path) -> None:
+    """A folder's list of files, which DVC does not compare with its hash, with a name that leads elsewhere."""
+    stolen = b"written by a stranger"
+    name = hashlib.md5(stolen, usedforsecurity=False).hexdigest()
+    file = place / "files/md5" / name[:2] / name[2:]
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(stolen)
+    for listing in (place / "files/md5").glob("*/*.dir"):
+        listing.chmod(0o644)
+        entries = [*json.loads(listing.read_text()), {"md5": name, "relpath": "../../../../stolen"}]
+        listing.write_text(json.dumps(entries))
+
+
+@pytest.mark.parametrize("spoil", [spoil_note, spoil_history, spoil_release, spoil_listing])
 def test_what_is_not_as_it_was_signed_is_not_taken(
     owner: Installed, place: Path, tmp_path: Path, spoil: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,7 +191,9 @@ def test_what_is_not_as_it_was_signed_is_not_taken(
     shutil.copytree(place, tmp_path / "copy")
     spoil(tmp_path / "copy")  # type: ignore[operator]
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(AirlockError, match="signature|signed|not what stage|does not hold|failed"):
+    with pytest.raises(
+        AirlockError, match="signature|signed|not what stage|does not hold|failed|was changed"
+    ):
         taking.take(str(tmp_path / "copy"), tmp_path / "mine", None)
     assert sorted(tmp_path.iterdir()) == before
 

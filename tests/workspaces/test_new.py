@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import zipfile
@@ -134,6 +135,26 @@ def test_an_upgrade_replaces_what_nobody_edited_and_names_what_somebody_did(
     assert (root / "stages/open/train.py").read_bytes() == mine
     assert done.stale == ("evaluate", "report")
     assert not upgrade(root, only_check=True).changes
+
+
+@pytest.mark.parametrize(
+    "elsewhere", ["../patients.csv", "{top}/patients.csv", "data/raw/patients.csv", "stages/../x"]
+)
+def test_an_upgrade_removes_nothing_but_what_was_shipped(tmp_path: Path, elsewhere: str) -> None:
+    """The note of what was shipped stands in git: a pull request named the owner's raw file, and it was removed."""
+    create(tmp_path / "clinic")
+    root, name = tmp_path / "clinic", elsewhere.format(top=tmp_path)
+    file = root / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("a record\n")
+    document = json.loads((root / lock.SHIPPED).read_text())
+    document["files"][name] = document["files"]["stages/open/gone.py"] = hashlib.sha256(
+        b"a record\n"
+    ).hexdigest()
+    (root / "stages/open/gone.py").write_text("a record\n")
+    (root / lock.SHIPPED).write_text(json.dumps(document))
+    assert upgrade(root, only_check=True).removed == ("stages/open/gone.py",), "the control: what was shipped"
+    assert upgrade(root).removed == ("stages/open/gone.py",) and file.read_text() == "a record\n"
 
 
 def test_a_clone_of_the_product_is_not_upgraded(tmp_path: Path) -> None:
