@@ -3,7 +3,7 @@ captum.
 
     R_p = sum_m  z_pm / (z_m + sign(z_m) mu) R_m,   z_pm = a_p w_pm,   z_m = sum_p z_pm + b_m
 
-The relevance that starts it is the largest output. captum's epsilon rule is this rule;
+The relevance that starts it is the largest output, or all outputs as they are. captum's epsilon rule is this rule;
 tests/models/test_lrp.py holds it against a slow one written straight from the equations.
 """
 
@@ -17,18 +17,32 @@ from torch import Tensor, nn
 BATCH = 256
 
 
-def relevances(network: nn.Module, records: Tensor, *, stabiliser: float) -> Tensor:
-    """Relevance of every feature of every record for the largest output, in the shape of the records."""
+def relevances(network: nn.Module, records: Tensor, *, stabiliser: float, whole: bool = False) -> Tensor:
+    """Relevance of every feature of every record for the largest output, or for the `whole` vector of outputs, in the
+    shape of the records.
+    """
     from captum.attr import LRP
 
-    propagation = LRP(network.eval())
     parts = []
     for batch in torch.split(records, BATCH):
         with torch.no_grad():
-            largest = network(batch).argmax(1)
+            outputs = network.eval()(batch)
+        started = _summed(network, outputs.shape[1]) if whole else network
         _attach(network, stabiliser)
-        parts.append(propagation.attribute(batch.clone().requires_grad_(), target=largest).detach())
+        target = torch.zeros(len(batch), dtype=torch.long) if whole else outputs.argmax(1)
+        found = LRP(started).attribute(batch.clone().requires_grad_(), target=target)
+        parts.append(found.detach())
     return torch.cat(parts)
+
+
+def _summed(network: nn.Module, outputs: int) -> nn.Module:
+    """The sum of all outputs, whose relevance is shared as they are: each has its own value."""
+    from captum.attr._utils.lrp_rules import EpsilonRule
+
+    total = nn.Linear(outputs, 1, bias=False).requires_grad_(False)
+    nn.init.ones_(total.weight)
+    total.rule = EpsilonRule(1e-9)
+    return nn.Sequential(network, total).eval()
 
 
 def _attach(network: nn.Module, stabiliser: float) -> None:

@@ -25,6 +25,7 @@ from airlock.models.papers import taylor
 from airlock.models.papers.adlm_program import UNITS, AdlmProgram
 from airlock.models.papers.epsilon_hat import EpsilonHatAdam
 from bench.papers import adlm
+from stages.open.mechanisms.adlm import bounded
 from stages.release.papers.adlm import perturbation, pretraining
 
 RESULTS = Path(__file__).parents[1] / "results" / "adlm-ablations.json"
@@ -39,7 +40,9 @@ class Variant:
 
     Attributes:
         noise: `once` a batch, `fresh` in each step, for each `record` (once), or `none`.
-        relevance: `fourth` power of the clamped mean, `absolute` value (Eq. 16), or `even` shares (ILM).
+        pixels: `signed`, in [-1, 1], or `unit`, in [0, 1], with the same noise.
+        relevance: `floored`, of raw relevances, negative ones cut after the noise; `fourth` power of the mean of
+            rescaled ones, of which the size counts after the noise; `absolute` value (Eq. 16), or `even` shares (ILM).
         labels: noise as one `matrix` for the training, on the coefficients of each `record`, or `none`.
         epsilon: claimed.
     """
@@ -47,7 +50,8 @@ class Variant:
     name: str
     epsilon: float = 0.5
     noise: str = "once"
-    relevance: str = "fourth"
+    pixels: str = "signed"
+    relevance: str = "floored"
     labels: str = "matrix"
     normalised: bool = True
     clipped: bool = True
@@ -60,6 +64,8 @@ VARIANTS = (
     replace(BASE, name="no batch normalisation", normalised=False),
     replace(BASE, name="units not cut to [-1, 1]", clipped=False),
     replace(BASE, name="noise for each record (the paper)", noise="record"),
+    replace(BASE, name="pixels in [0, 1]", pixels="unit"),
+    replace(BASE, name="shares by the size of noisy relevance, to the fourth power", relevance="fourth"),
     replace(BASE, name="shares by |R| (the paper)", relevance="absolute"),
     replace(BASE, name="even shares (ILM)", relevance="even"),
     replace(BASE, name="no label noise", labels="none"),
@@ -72,7 +78,7 @@ class Ablated(AdlmProgram):
     """The program's network, perhaps without a part."""
 
     def __init__(self, variant: Variant) -> None:
-        super().__init__((28, 28, 1), 10)
+        super().__init__((28, 28, 1), 10, signed=variant.pixels == "signed")
         self.variant = variant
 
     def above(self, below: torch.Tensor) -> torch.Tensor:
@@ -108,16 +114,14 @@ def shares(kind: str, epsilon: float) -> Any:
     if kind == "even":
         return np.ones(784)
     recipe, params, facts, batches = _recipe(epsilon)
-    chosen = replace(
-        recipe,
-        options=recipe.options.model_copy(
-            update={"allocation": "clamped" if kind == "fourth" else "absolute"}
-        ),
-    )
+    allocation = {"floored": "floored", "fourth": "clamped"}.get(kind, "absolute")
+    chosen = replace(recipe, options=recipe.options.model_copy(update={"allocation": allocation}))
     network = _network(epsilon)
     total = perturbation.average(
         chosen, params, facts, batches, key=adlm.KEY, release_id="ablations", network=network
     )
+    if kind == "floored":
+        return perturbation.floored(total / (recipe.counted * perturbation.FINE_GRID))
     return perturbation.allocate(total.astype(np.float64))
 
 
@@ -133,7 +137,8 @@ class Batches:
     def __init__(self, variant: Variant) -> None:
         self.variant, self.recipe = variant, _recipe(variant.epsilon)[0]
         self.images, self.labels = _digits()
-        self.scales = self.recipe.input_scale / shares(variant.relevance, variant.epsilon)
+        even = self.recipe.input_scale * (1 if variant.pixels == "signed" else 2)
+        self.scales = even / shares(variant.relevance, variant.epsilon)
         # Noise of its own for whatever is drawn, so that no variant moves another's.
         self.drawn = np.random.default_rng([0, 1])
         self.once = self.drawn.laplace(0, 1, (BATCHES, 784)) * self.scales
@@ -148,12 +153,12 @@ class Batches:
         order = np.random.default_rng([1, number // BATCHES]).permutation(BATCHES)
         batch = int(order[number % BATCHES])
         rows = batch * BATCH + np.random.default_rng([2, number]).permutation(BATCH)[:READ]
-        inputs = np.clip(self.images[rows] / 255 + self._noise(batch, rows, number), -CLIP, CLIP)
+        noisy = self.images[rows] / 255 + self._noise(batch, rows, number)
+        inputs = bounded(noisy, CLIP, signed=self.variant.pixels == "signed")
         table = taylor.coefficients(self.labels[rows], 10)
         if self.variant.labels == "record":
             table[:, 1] += self.recipe.label_scale * _by_row(rows, 10, 4)
-        shaped = inputs.reshape(-1, 28, 28, 1).astype(np.float32)
-        return torch.from_numpy(shaped), torch.from_numpy(table.astype(np.float32))
+        return torch.from_numpy(inputs.reshape(-1, 28, 28, 1)), torch.from_numpy(table.astype(np.float32))
 
     def _noise(self, batch: int, rows: Any, number: int) -> Any:
         if self.variant.noise == "none":

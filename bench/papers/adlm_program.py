@@ -14,7 +14,9 @@ the relevance that was released. Rows go to bench/results/adlm-program.json afte
 running statistics of training (what a model predicts with) and by those of the whole test set (what the program does;
 for CIFAR-10 of 2,500 test images at a time). `--every-step` trains as the authors do instead, on MNIST: raw records are
 read and noise is drawn anew in every step, all else is the same; rows go to bench/results/adlm-every-step.json.
-`--reconstruct` takes the release apart: how many of its records come out of it as they went in.
+`--reconstruct` takes the release apart: how many of its records come out of it as they went in. `--unit` is the
+program with pixels in [0, 1], and shares by the size of noisy relevance: what `authors-code` was when most curves were
+made (docs/errata/adlm.md).
 """
 
 from __future__ import annotations
@@ -63,10 +65,16 @@ TESTED = 2500
 """Images at a time that the program for CIFAR-10 predicts."""
 
 
-def ask(name: str, epsilon: float, epochs: int, read: int, dataset: str = "mnist") -> dict[str, Any]:
+UNIT = {"pixels": "unit", "allocation": "clamped"}
+"""Options of `--unit`."""
+
+
+def ask(
+    name: str, epsilon: float, epochs: int, read: int, dataset: str = "mnist", *, unit: bool = False
+) -> dict[str, Any]:
     """One cell's parameters."""
     setting = SETTINGS[dataset]
-    options: dict[str, Any] = {"preset": "authors-code"}
+    options: dict[str, Any] = {"preset": "authors-code", **(UNIT if unit else {})}
     if name == "adlm":
         options |= {"relevance_records": RELEVANCE_RECORDS, "pretraining_epochs": 1}
     train = {"epochs": epochs, "learning_rate": setting.rate, "batch": read, "seed": 0}
@@ -82,7 +90,9 @@ def make(asked: dict[str, Any], facts: Any, batches: Any, state: Path | None = N
     recipe = resolve(params, facts, adaptive=asked["mechanism"] == "adlm")
     named: dict[str, Any] = {"key": adlm.KEY, "release_id": identity_of(asked)}
     if recipe.adaptive:
-        whose = "" if asked["dataset"] == "mnist" else f"{asked['dataset']}-"
+        # Of what this file may have been made with before there was a choice.
+        unit = UNIT.items() <= asked["options"].items()
+        whose = "" if unit else f"{asked['dataset']}-"
         known = state / f"relevance-{whose}{asked['epsilon']:g}.safetensors" if state else None
         named["relevance"] = _relevance(
             known, lambda: perturbation.average(recipe, params, facts, batches, **named)
@@ -93,7 +103,9 @@ def make(asked: dict[str, Any], facts: Any, batches: Any, state: Path | None = N
 
 def identity_of(asked: dict[str, Any]) -> str:
     """That the noise of a release is drawn for."""
-    return json.dumps([asked[name] for name in ("mechanism", "epsilon", "options")], sort_keys=True)
+    # The noise of what is `unit` now was drawn for a name without it.
+    options = {name: value for name, value in asked["options"].items() if UNIT.get(name) != value}
+    return json.dumps([asked["mechanism"], asked["epsilon"], options], sort_keys=True)
 
 
 def _relevance(known: Path | None, release: Callable[[], Any]) -> Any:
@@ -131,9 +143,10 @@ def attack(asked: dict[str, Any]) -> None:
     images, labels = adlm.read_mnist("train")
     truth = images.reshape(len(images), -1)[:whole].astype(np.int64)
     same_pixels = reconstruct(tensors["inputs"][:whole], details["batch"]) == truth
-    # The trainer cuts inputs at +-clip, and a pixel that is cut in all of its batch is lost.
-    limit = int(details["clip"] * details["grid"])
-    cut = reconstruct(np.clip(tensors["inputs"][:whole], -limit, limit), details["batch"])
+    # The trainer cuts inputs at +-clip (of pixels in [-1, 1]), and a pixel that is cut in all of its batch is lost.
+    grid = details["grid"]
+    low, high = int((1 - details["clip"]) / 2 * grid), int((1 + details["clip"]) / 2 * grid)
+    cut = reconstruct(np.clip(tensors["inputs"][:whole], low, high), details["batch"])
     told = tensors["coefficients"][:whole, 1].argmin(axis=1) == labels[:whole]
     found = {name: asked[name] for name in ("dataset", "mechanism", "epsilon", "options")} | {
         "records": whole,
@@ -155,12 +168,13 @@ def run(
     dataset: str = "mnist",
     *,
     fresh: bool = False,
+    unit: bool = False,
 ) -> None:
     """Release once, train from point to point, judge at each; `fresh`: from raw records, under new noise in each
     step.
     """
     state.mkdir(parents=True, exist_ok=True)
-    asked, setting = ask(name, epsilon, epochs, read, dataset), SETTINGS[dataset]
+    asked, setting = ask(name, epsilon, epochs, read, dataset, unit=unit), SETTINGS[dataset]
     facts, batches = adlm._records(asked)
     params, plan, tensors, details = make(asked, facts, batches, state)
     data = {"kind": "image", "shape": list(facts.shape), "labels": list(facts.labels), "n": facts.n}
@@ -264,16 +278,22 @@ def main() -> None:
     parser.add_argument(
         "--reconstruct", action="store_true", help="take the release of MNIST apart, train nothing"
     )
+    parser.add_argument(
+        "--unit", action="store_true", help="pixels in [0, 1], as earlier curves of MNIST were made"
+    )
     parser.add_argument("--state", type=Path, default=STATE, help="folder of what it goes on from")
     asked = parser.parse_args()
     if asked.every_step and asked.dataset != "mnist":
         parser.error("--every-step is for MNIST: the program for CIFAR-10 has one noise image for all steps")
+    if asked.unit and asked.dataset != "mnist":
+        parser.error("--unit is for MNIST")
     setting = SETTINGS[asked.dataset]
     read, epochs = asked.read or setting.batch, asked.epochs or setting.epochs
     if asked.reconstruct:
         attack(ask(asked.mechanism, asked.epsilon, epochs, read))
         return
-    run(asked.mechanism, asked.epsilon, epochs, read, asked.state, asked.dataset, fresh=asked.every_step)
+    ways = {"fresh": asked.every_step, "unit": asked.unit}
+    run(asked.mechanism, asked.epsilon, epochs, read, asked.state, asked.dataset, **ways)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def slow_convolution(visible: Any, layer: Any) -> Any:
 
 
 def slow_below(network: AdlmProgram, records: Any) -> Any:
-    """Rectified first, then pooled, as the program has it; maps last."""
+    """Rectified first, then pooled, as the program has it; maps last. Pixels are those that it sees, in [-1, 1]."""
     hidden = records.transpose(0, 3, 1, 2)
     for layer in network.convolutions:
         rectified = np.maximum(slow_convolution(hidden, layer), 0)
@@ -75,10 +75,11 @@ def parts_of(network: Any) -> dict[str, Any]:
     return {name: value.double().numpy().copy() for name, value in network.state_dict().items()}
 
 
-def test_scores_are_what_the_slow_oracle_says() -> None:
-    network = AdlmProgram((SIDE, SIDE, 1), 3).double()
+@pytest.mark.parametrize("signed", [True, False])
+def test_scores_are_what_the_slow_oracle_says(signed: bool) -> None:
+    network = AdlmProgram((SIDE, SIDE, 1), 3, signed=signed).double()
     records = np.random.default_rng(0).normal(size=(5, SIDE, SIDE, 1))
-    below = slow_below(network, records)
+    below = slow_below(network, 2 * records - 1 if signed else records)
     for batch in (False, True):
         wanted = slow_scores(below, parts_of(network), batch=batch)
         found = network.train(batch)(torch.from_numpy(records)).detach().numpy()
@@ -101,13 +102,21 @@ def test_first_weights_are_the_programs() -> None:
     assert not parts["norm.bias"].any()
 
 
-def test_a_step_is_what_the_slow_oracle_says(tmp_path: Path) -> None:
-    release, tensors = released(tmp_path, epsilon=50.0)
-    course = opened.Program(TrainParams(batch=BATCH, learning_rate=3e-4), release.details, tensors, "cpu")
+@pytest.mark.parametrize(
+    ("course_of", "pixels"),
+    [(opened.Program, lambda x: 2 * x - 1), (opened.UnitProgram, lambda x: x)],
+    ids=["program", "unit"],
+)
+def test_a_step_is_what_the_slow_oracle_says(course_of: Any, pixels: Any, tmp_path: Path) -> None:
+    """Noisy pixels are cut to [-10, 10] as the network sees them."""
+    unit = {"pixels": "unit"} if course_of is opened.UnitProgram else {}
+    release, tensors = released(tmp_path, epsilon=50.0, **unit)
+    course = course_of(TrainParams(batch=BATCH, learning_rate=3e-4), release.details, tensors, "cpu")
+    assert release.details["network"] == course.name
     before, rows = parts_of(course.network), next(course.steps(0)).numpy()
     noise = tensors["label_noise"] / 2**16
     below = slow_below(
-        course.network, np.clip(tensors["inputs"][rows] / 255, -10, 10).reshape(-1, SIDE, SIDE, 1)
+        course.network, np.clip(pixels(tensors["inputs"][rows] / 255), -10, 10).reshape(-1, SIDE, SIDE, 1)
     )
 
     def loss(parts: dict[str, Any]) -> float:
@@ -242,11 +251,35 @@ def test_a_matrix_is_for_images_and_shared_noise_and_other_ids_stay() -> None:
     for about, options in cases:
         with pytest.raises(ParamsError, match="use coefficients"):
             adlm.plan(params("adlm", preset="authors-code", label_noise="matrix", **options), about)
-    before = adlm.plan(params("adlm", preset="authors-code", label_noise="coefficients"), MNIST)
-    assert "label_noise" not in before.parameters
-    assert manifest.release_id(before, MNIST) == OLD_ID
-    assert manifest.release_id(adlm.plan(params("adlm", preset="authors-code"), MNIST), MNIST) != OLD_ID
+    for number, options in enumerate(EARLIER):
+        before = adlm.plan(params("adlm", preset="authors-code", **options), MNIST)
+        assert ("label_noise" in before.parameters, "pixels" in before.parameters) == (number == 1, False)
+        assert manifest.release_id(before, MNIST) == OLD_IDS[number]
+    now = adlm.plan(params("adlm", preset="authors-code"), MNIST)
+    assert (now.parameters["pixels"], now.parameters["allocation"]) == ("signed", "floored")
+    assert manifest.release_id(now, MNIST) not in OLD_IDS
 
 
-OLD_ID = "e6fffe9df8f1bae9790e551a53dccad9675d01294e08e5c3cb01115d2421288c"
-"""Of `authors-code` before it had the program's network and label noise."""
+@pytest.mark.parametrize(
+    ("options", "about"),
+    [
+        ({"allocation": "raised"}, MNIST),
+        ({"allocation": "floored", "label_noise": "coefficients"}, MNIST),
+        ({"pixels": "signed", "preset": "sound"}, MNIST),
+        ({"pixels": "signed"}, facts((32, 32, 3), 40, 10)),
+        ({"allocation": "floored"}, facts((12,), 40)),
+    ],
+)
+def test_what_only_a_program_has_is_refused_elsewhere(options: dict[str, Any], about: Any) -> None:
+    with pytest.raises(
+        ParamsError, match=r"release\.options\.\w+ '\w+' is of the authors' program for \w+ images: use"
+    ):
+        adlm.plan(params("adlm", **{"preset": "authors-code", **options}), about)
+
+
+EARLIER = ({"label_noise": "coefficients"}, {"pixels": "unit", "allocation": "clamped"})
+OLD_IDS = (
+    "e6fffe9df8f1bae9790e551a53dccad9675d01294e08e5c3cb01115d2421288c",
+    "3956f6d26045d0099b966d4b2498c7dcf963f17adacbf2cbae3848b40aa3a623",
+)
+"""Of `authors-code` before it had the program's network and label noise, and before it had its pixels and shares."""

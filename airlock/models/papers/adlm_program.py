@@ -1,9 +1,9 @@
 """AdLM's network for grey images as its authors' program has it (github.com/haiphanNJIT/PrivateDeepLearning,
 AdLM/MNIST).
 
-Two convolutions of 5 x 5 (32 and 64 maps, the size kept), each rectified and pooled by maxima over 2 x 2; 25
-units: affine, batch normalisation (epsilon 1e-3, scale and shift trained), rectified, cut to [-1, 1]; linear
-outputs with a bias. No local response normalisation (the paper's Eq. 22) and no rescaling by least and greatest.
+Pixels in [-1, 1]. Two convolutions of 5 x 5 (32 and 64 maps, the size kept), each rectified and pooled by maxima
+over 2 x 2; 25 units: affine, batch normalisation (epsilon 1e-3, scale and shift trained), rectified, cut to [-1, 1];
+linear outputs with a bias. No local response normalisation (the paper's Eq. 22) and no rescaling by least and greatest.
 
 The program normalises by the batch at hand, also when it predicts. A prediction that depends on the records
 beside it has no bounded sensitivity (docs/proofs/evaluation.md#count), so predicting takes the running
@@ -23,10 +23,17 @@ DEVIATION = FIRST_BIAS = 0.1
 
 
 class AdlmProgram(nn.Module):
-    """Two convolutions, one fully connected layer, linear outputs."""
+    """Two convolutions, one fully connected layer, linear outputs.
 
-    def __init__(self, shape: Shape, classes: int) -> None:
+    Args:
+        shape: of a record, whose values are in [0, 1].
+        classes: how many outputs.
+        signed: whether it looks at them in [-1, 1], as the program does.
+    """
+
+    def __init__(self, shape: Shape, classes: int, *, signed: bool = True) -> None:
         super().__init__()
+        self.signed = signed
         inputs, (height, width) = (shape[2], MAPS[0]), shape[:2]
         self.convolutions = nn.ModuleList(
             nn.Conv2d(below, maps, SIDE, padding=SIDE // 2) for below, maps in zip(inputs, MAPS, strict=True)
@@ -42,6 +49,7 @@ class AdlmProgram(nn.Module):
 
     def below(self, records: Tensor) -> Tensor:
         """What the 25 units see. Training goes the faster way where it can; both agree up to rounding."""
+        records = 2 * records - 1 if self.signed else records
         if self.training and pooled_convolutions.fits(records):
             return pooled_convolutions.pooled(records, *self.convolutions)
         hidden = channels_first(records)

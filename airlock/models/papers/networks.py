@@ -231,11 +231,18 @@ def belief(layers: Shape, shape: Shape, classes: int) -> nn.Module:
     return Belief(layers, shape, classes)
 
 
-def adlm_program(shape: Shape, classes: int) -> nn.Module:
+def adlm_grey(shape: Shape, classes: int) -> nn.Module:
     """The network of AdLM's authors' program, for grey images."""
     from airlock.models.papers.adlm_program import AdlmProgram
 
     return AdlmProgram(shape, classes)
+
+
+def adlm_program(shape: Shape, classes: int) -> nn.Module:
+    """The same over pixels in [0, 1]."""
+    from airlock.models.papers.adlm_program import AdlmProgram
+
+    return AdlmProgram(shape, classes, signed=False)
 
 
 def adlm_colour(shape: Shape, classes: int) -> nn.Module:
@@ -255,6 +262,7 @@ def strides(layers: Shape, shape: Shape, classes: int) -> nn.Module:
 NETWORKS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "adlm": Adlm,
     "adlm-program": adlm_program,
+    "adlm-grey": adlm_grey,
     "adlm-colour": adlm_colour,
     "pretraining": pretraining,
     "opacus-cnn": opacus_cnn,

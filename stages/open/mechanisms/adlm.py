@@ -24,7 +24,7 @@ from airlock.params import TrainParams
 from stages.mechanisms import Trained
 from stages.open.training_state import TrainingState
 
-PROGRAM, COLOUR_PROGRAM = "adlm-program", "adlm-colour"
+UNIT_PROGRAM, PROGRAM, COLOUR_PROGRAM = "adlm-program", "adlm-grey", "adlm-colour"
 
 
 def train(
@@ -42,7 +42,8 @@ def train(
 
     keep_pages()
     details, device = release.details, choose_device(params.device, "train.device")
-    kind = {PROGRAM: Program, COLOUR_PROGRAM: ColourProgram}.get(details.get("network", ""), Paper)
+    kinds = {PROGRAM: Program, UNIT_PROGRAM: UnitProgram, COLOUR_PROGRAM: ColourProgram}
+    kind = kinds.get(details.get("network", ""), Paper)
     course = kind(params, details, tensors, device)
     keeper = TrainingState(checkpoint, _identity(params, release))
     curve = keeper.resume(course.kept(), course.optimiser, params.epochs)
@@ -190,6 +191,12 @@ class Program(Course):
         return loss
 
 
+class UnitProgram(Program):
+    """The same over pixels in [0, 1]."""
+
+    name = UNIT_PROGRAM
+
+
 class ColourProgram(Program):
     """The authors' program for colour images: all records share one noise image, so that a step is any records, as
     many as a batch has (or `train.batch` of them), a fresh square of each. Plain steps down the slope; what
@@ -260,18 +267,19 @@ def _identity(params: TrainParams, release: Manifest) -> str:
 def batch_of(
     tensors: Mapping[str, NDArray[Any]], details: Mapping[str, Any], rows: NDArray[Any]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Perturbed inputs in units of x, cut off at +-clip as in the authors' code for grey images, and their
-    coefficients.
+    """Perturbed inputs in units of x, cut off at +-clip as in the authors' code for grey images (whose pixels are in
+    [-1, 1]), and their coefficients.
     """
-    inputs = bounded(tensors["inputs"][rows] / details["grid"], details.get("clip", np.inf)).reshape(
-        -1, *details["data"]["shape"]
-    )
-    return inputs, (tensors["coefficients"][rows] / details["fine"]).astype(np.float32)
+    signed = details.get("network") == PROGRAM
+    inputs = bounded(tensors["inputs"][rows] / details["grid"], details.get("clip", np.inf), signed=signed)
+    table = (tensors["coefficients"][rows] / details["fine"]).astype(np.float32)
+    return inputs.reshape(-1, *details["data"]["shape"]), table
 
 
-def bounded(values: NDArray[Any], clip: float) -> NDArray[np.float32]:
-    """Cut off at +-clip."""
-    cut: NDArray[np.float32] = np.clip(values, -clip, clip).astype(np.float32)
+def bounded(values: NDArray[Any], clip: float, *, signed: bool = False) -> NDArray[np.float32]:
+    """Cut off where they are +-clip, or (`signed`) where 2 x - 1 is."""
+    low, high = ((1 - clip) / 2, (1 + clip) / 2) if signed else (-clip, clip)
+    cut: NDArray[np.float32] = np.clip(values, low, high).astype(np.float32)
     return cut
 
 

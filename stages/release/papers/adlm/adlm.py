@@ -9,8 +9,9 @@ options, and the presets are
                     the raw records
     authors-code    Delta_h0 of one pooled map, one noise vector for a whole batch, relevance clamped and to the
                     fourth power; for images the program's own network, and its label noise: one matrix beside
-                    labels as they are. For colour images it is another program: one noise image for all
-                    records, after they were distorted (stages/release/papers/adlm/colour.py)
+                    labels as they are. For grey ones pixels in [-1, 1], and relevance floored after its noise. For
+                    colour images it is another program: one noise image for all records, after they were distorted
+                    (stages/release/papers/adlm/colour.py)
     sound           the same algorithm with the sensitivities that Theorems A1 and A2 prove, relevance through a
                     public network
 
@@ -51,14 +52,15 @@ def priced(name: str, recipe: Recipe, params: Params, facts: Facts) -> Plan:
     """Claimed (by the paper) and proven (Theorems A1-A3) guarantee of one reading."""
     apart = split(recipe, params)
     released = recipe.adaptive and recipe.options.network == "released"
+    # Ids from before there was a choice stay what they were.
+    unsaid = (set() if recipe.program else {"label_noise"}) | (set() if recipe.signed else {"pixels"})
     return Plan(
         name,
         VERSION,
         {
             "epsilon": params.release.epsilon,
             "delta": params.release.delta,
-            # Ids from before there was a choice stay what they were.
-            **recipe.options.model_dump(mode="json", exclude=set() if recipe.program else {"label_noise"}),
+            **recipe.options.model_dump(mode="json", exclude=unsaid),
             **({"relevance": "auto"} if apart else {}),
         },
         passes=1 + (relevance_passes(recipe) if recipe.adaptive and not apart else 0),

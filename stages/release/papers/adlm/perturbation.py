@@ -31,8 +31,13 @@ Floats = NDArray[np.float64]
 FINE_GRID = 2**16
 GRIDS = {"image": 255, "tabular": FINE_GRID}
 SMALLEST_SHARE = 1e-4
-PROGRAM, COLOUR_PROGRAM = "adlm-program", "adlm-colour"
-"""The networks of the authors' programs (airlock/models/papers/adlm_program.py, adlm_colour.py)."""
+FLOOR = 1e-5
+"""The least relevance and share of the program for grey images."""
+LARGEST_RELEVANCE = 2.0**20
+UNIT_PROGRAM, PROGRAM, COLOUR_PROGRAM = "adlm-program", "adlm-grey", "adlm-colour"
+"""The networks of the authors' programs (airlock/models/papers/adlm_program.py, adlm_colour.py); the first one looks at
+pixels in [0, 1].
+"""
 
 
 def perturb(
@@ -87,13 +92,16 @@ def _program(recipe: Recipe) -> dict[str, Any]:
     """What a trainer has to know of the authors' program, where it is one."""
     if not recipe.program:
         return {}
-    return {"network": COLOUR_PROGRAM if recipe.colour else PROGRAM, "batch": recipe.batch}
+    grey = PROGRAM if recipe.signed else UNIT_PROGRAM
+    return {"network": COLOUR_PROGRAM if recipe.colour else grey, "batch": recipe.batch}
 
 
 def _shares(recipe: Recipe, relevance: Integers) -> Floats:
     """Beta of each input."""
     if recipe.options.allocation == "raised":
         return colour.shares(relevance, recipe.counted * FINE_GRID)
+    if recipe.options.allocation == "floored":
+        return floored(relevance / (recipe.counted * FINE_GRID))
     return allocate(relevance.astype(np.float64))
 
 
@@ -142,6 +150,15 @@ def allocate(relevance: Floats) -> Floats:
     share = np.maximum(size / max(float(size.mean()), 1e-300), SMALLEST_SHARE)
     shares: Floats = share * (len(share) / share.sum())
     return shares
+
+
+def floored(relevance: Floats) -> Floats:
+    """Beta in the program for grey images: d R_j / sum R, neither of them below 1e-5. Noise makes about half of the
+    relevances negative, and a pixel of such a share has noise that drowns it.
+    """
+    size = np.maximum(relevance, FLOOR)
+    share: Floats = np.maximum(len(size) * size / size.sum(), FLOOR)
+    return share
 
 
 def _chunks(reader: Any, facts: Facts) -> Iterator[tuple[int, Integers, NDArray[np.int32]]]:
@@ -226,36 +243,51 @@ def narrow(values: Integers) -> NDArray[np.int32]:
 
 def _relevance(recipe: Recipe, facts: Facts, reader: Any, keyed: KeyedNoise, network: Any) -> Integers:
     """Eq. 12: the noisy sum over `counted` records of relevances in [0, 1], in units of 2^-16."""
-    import torch
-
-    from airlock.models import lrp
-
     total, left = np.zeros(recipe.features, np.int64), recipe.counted
     for _, inputs, labels in _chunks(reader, facts):
-        rows = torch.from_numpy((inputs[:left] / GRIDS[facts.kind]).astype(np.float32)).reshape(
-            -1, *facts.shape
-        )
-        found = lrp.normalise(
-            lrp.relevances(network, rows, stabiliser=recipe.options.stabiliser).double().numpy()
-        )
+        rows = (inputs[:left] / GRIDS[facts.kind]).astype(np.float32).reshape(-1, *facts.shape)
+        found = _of_each(recipe, network, rows)
         # A null record has no relevance.
         total += np.trunc(found * FINE_GRID * (labels[:left] >= 0)[:, None]).astype(np.int64).sum(0)
         left -= len(rows)
         if left <= 0:
             break
     together, unit = recipe.options.allocation == "raised", recipe.counted * FINE_GRID
-    if recipe.options.allocation == "clamped":
-        total = _clamped(total, recipe.counted)
+    if recipe.options.allocation in ("clamped", "floored"):
+        total = _powered(total, recipe.counted, FLOOR if recipe.options.allocation == "clamped" else 0.0)
     elif together:
         total = colour.raised(total, facts.shape, unit)
     noisy = keyed.add_laplace(total, recipe.relevance_scale * unit, release_pass=1, purpose="relevance")
     return colour.lifted(noisy, facts.shape, unit) if together else noisy
 
 
-def _clamped(total: Integers, counted: int) -> Integers:
+def _of_each(recipe: Recipe, network: Any, rows: NDArray[np.float32]) -> Floats:
+    """Relevance of the features of each record, from its least to its greatest in [0, 1]; in the program for grey
+    images as it is, for all outputs together, of pixels in [-1, 1].
+    """
+    import torch
+
+    from airlock.models import lrp
+
+    whole = recipe.options.allocation == "floored"
+    seen = torch.from_numpy(2 * rows - 1 if looks_signed(recipe) else rows)
+    found = lrp.relevances(network, seen, stabiliser=recipe.options.stabiliser, whole=whole).double().numpy()
+    if not whole:
+        return lrp.normalise(found)
+    flat = np.nan_to_num(found.reshape(len(found), -1), nan=0.0, posinf=0.0, neginf=0.0)
+    raw: Floats = np.clip(flat, -LARGEST_RELEVANCE, LARGEST_RELEVANCE)
+    return raw
+
+
+def looks_signed(recipe: Recipe) -> bool:
+    """Whether the network of relevance looks at pixels in [-1, 1]; the one that is trained with privacy does not."""
+    return recipe.signed and recipe.options.network != "released"
+
+
+def _powered(total: Integers, counted: int, least: float) -> Integers:
     """The authors' code: the mean, rescaled by its own least and greatest value, to the fourth power, at
-    least 1e-5.
+    least so much.
     """
     mean = (total - total.min()) / max(float(total.max() - total.min()), 1.0)
-    powered: Integers = np.trunc(np.maximum(mean**4, 1e-5) * counted * FINE_GRID).astype(np.int64)
+    powered: Integers = np.trunc(np.maximum(mean**4, least) * counted * FINE_GRID).astype(np.int64)
     return powered

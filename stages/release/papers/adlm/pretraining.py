@@ -29,7 +29,7 @@ def network(recipe: Recipe, params: Params, facts: Facts, reader: Any, *, key: b
     fresh = build("pretraining", facts.shape, len(facts.labels), seed=PUBLIC_SEED)
     epochs = recipe.options.pretraining_epochs
     if recipe.options.network == "raw":
-        _train_raw(fresh, dp_sgd.load(reader, facts), epochs)
+        _train_raw(fresh, dp_sgd.load(reader, facts), epochs, signed=recipe.signed)
     elif recipe.options.network == "released":
         settings = _settings(epochs, params, facts)
         dp_sgd.descend(
@@ -58,8 +58,8 @@ def _settings(epochs: int, params: Params, facts: Facts) -> dp_sgd.Settings:
     )
 
 
-def _train_raw(fresh: Any, data: dp_sgd.Data, epochs: int) -> None:
-    """Ordinary training (Adam): line 1 of Algorithm 1, the step without a proof."""
+def _train_raw(fresh: Any, data: dp_sgd.Data, epochs: int, *, signed: bool) -> None:
+    """Ordinary training (Adam): line 1 of Algorithm 1, the step without a proof. Of pixels in [0, 1] or [-1, 1]."""
     import torch
 
     known = torch.from_numpy(np.flatnonzero(data.labels.numpy() >= 0))
@@ -68,7 +68,6 @@ def _train_raw(fresh: Any, data: dp_sgd.Data, epochs: int) -> None:
     for _ in range(epochs):
         for rows in torch.split(known[torch.randperm(len(known), generator=order)], BATCH):
             optimiser.zero_grad()
-            torch.autograd.backward(
-                torch.nn.functional.cross_entropy(fresh(data.scaled(rows)), data.labels[rows])
-            )
+            seen = 2 * data.scaled(rows) - 1 if signed else data.scaled(rows)
+            torch.autograd.backward(torch.nn.functional.cross_entropy(fresh(seen), data.labels[rows]))
             optimiser.step()

@@ -77,6 +77,11 @@ class Recipe:
         return self.options.label_noise == "matrix"
 
     @property
+    def signed(self) -> bool:
+        """Whether pixels are in [-1, 1] where the noise is said for them."""
+        return self.options.pixels == "signed"
+
+    @property
     def colour_program(self) -> bool:
         """Whether it is the program for colour images, which has one noise image for all records."""
         return self.program and self.colour
@@ -203,7 +208,8 @@ def _sensitivities(
         # Pixels are in [-1, 1] there, so that noise on [0, 1] is half of it; a map is of the square that is seen.
         seen = crops.side(facts.shape)
         return float(fan_in * (-(-seen // 2)) ** 2), labels, 2 * seen**2 / max(facts.n, 1)
-    return float(inputs), labels, 2 * size / max(facts.n, 1)
+    # Pixels in [-1, 1]: noise on [0, 1] is half of it.
+    return inputs / (2 if options.pixels == "signed" else 1), labels, 2 * size / max(facts.n, 1)
 
 
 def geometry(shape: tuple[int, ...]) -> tuple[int, int, int, int, int]:

@@ -93,7 +93,9 @@ def _shared_batch(recipe: Recipe, factor: float) -> Target:
     # Of a grey image as many pixels as are looked at: mirrored or with another contrast it is what it was, so that
     # the distortions of the program for colour images change neither candidate. That program cuts nothing off.
     second[: min(TARGET_PIXELS, recipe.features)] = TARGET_VALUE * recipe.span
-    clip = np.inf if recipe.colour_program else recipe.options.clip
+    # Pixels in [-1, 1] are cut there: on [0, 1] at no less than this on either side.
+    clip = (recipe.options.clip - 1) / 2 if recipe.signed else recipe.options.clip
+    clip = np.inf if recipe.colour_program else max(clip, 0.0)
     law = laws.shared_noise(known, first, second, scale=recipe.input_scale, clip=clip, factor=factor)
     return Target(law, _claim(recipe, 1), np.inf)
 

@@ -14,7 +14,7 @@ from airlock.models.papers.networks import Ordered
 from stages.release.papers.adlm import adlm, perturbation
 from tests.support.comparison import KEY, batches, facts, params
 
-SIDE, COUNT, UNIT = 28, 60, 2**16
+SIDE, COUNT, UNIT_GRID = 28, 60, 2**16
 PIXELS = SIDE * SIDE
 DRAWN = np.random.default_rng(0)
 X = DRAWN.integers(0, 256, (COUNT, SIDE, SIDE, 1)).astype(np.uint8)
@@ -33,6 +33,10 @@ def linear() -> Ordered:
     return Ordered(torch.nn.Sequential(torch.nn.Flatten(), layer))
 
 
+UNIT: dict[str, Any] = {"pixels": "unit", "allocation": "clamped"}
+"""What the preset was before it had the program's pixels and shares."""
+
+
 def released(epsilon: float, **options: Any) -> tuple[Any, dict[str, Any]]:
     about, asked = (
         facts((SIDE, SIDE, 1), COUNT, 3),
@@ -43,8 +47,21 @@ def released(epsilon: float, **options: Any) -> tuple[Any, dict[str, Any]]:
     return recipe, perturbation.perturb(recipe, asked, about, batches(X, Y, 16), **named)[0]
 
 
-def slow_relevance(rows: Any) -> Any:
-    """The rule with 1 beside each sum (Eqs. 4-9), from least to greatest 0 to 1 in each record; their mean."""
+def slow_mean(rows: Any) -> Any:
+    """The rule with 1 beside each sum (Eqs. 4-9) of pixels in [-1, 1], from each output with its own value; the mean
+    over all records, of relevances as they are.
+    """
+    total = np.zeros(PIXELS)
+    for x, y in zip(rows.reshape(-1, PIXELS) / 127.5 - 1, Y, strict=False):
+        if y >= 0:
+            for weight, bias in zip(WEIGHTS, BIASES, strict=True):
+                score = float(weight @ x + bias)
+                total += x * weight / (score + (1 if score >= 0 else -1)) * score
+    return total / len(rows)
+
+
+def slow_unit_mean(rows: Any) -> Any:
+    """Of pixels in [0, 1], from the largest output; from least to greatest 0 to 1 in each record; their mean."""
     total = np.zeros(PIXELS)
     for x, y in zip(rows.reshape(-1, PIXELS) / 255, Y, strict=False):
         if y >= 0:
@@ -55,47 +72,70 @@ def slow_relevance(rows: Any) -> Any:
     return total / len(rows)
 
 
-def slow_map(rows: Any) -> Any:
-    """The mean from its own least to its own greatest value 0 to 1, to the fourth power, and 1e-5 at least."""
-    mean = slow_relevance(rows)
+def slow_map(mean: Any, least: float) -> Any:
+    """From its own least to its own greatest value 0 to 1, to the fourth power, and so much at least."""
     share = (mean - mean.min()) / (mean.max() - mean.min())
-    return np.array([max(one * one * one * one, 1e-5) for one in share])
+    return np.array([max(one * one * one * one, least) for one in share])
+
+
+def slow_shares(relevance: Any) -> Any:
+    """The program: what is below 1e-5 after the noise is 1e-5; shares sum to the number of pixels, and are not below
+    1e-5 either.
+    """
+    kept = [1e-5 if one < 1e-5 else float(one) for one in relevance]
+    shares = [PIXELS * one / sum(kept) for one in kept]
+    return np.array([1e-5 if one < 1e-5 else one for one in shares])
+
+
+def slow_unit_shares(relevance: Any) -> Any:
+    """By size; at least a ten-thousandth of an even share, and then again summing to the number of pixels."""
+    share = np.maximum(np.abs(relevance) / np.abs(relevance).mean(), 1e-4)
+    return share * PIXELS / share.sum()
+
+
+WAYS = {
+    "program": ({}, slow_mean, 0.0, slow_shares, 4900),
+    "unit": (UNIT, slow_unit_mean, 1e-5, slow_unit_shares, 9800),
+}
+"""Options, the mean, the least of its map, shares, and Delta of a pooled map of 14 x 14 for pixels in [0, 1]: half of
+what the program has for pixels in [-1, 1].
+"""
 
 
 @pytest.mark.parametrize("count", [None, 40])
-def test_relevance_is_the_rescaled_mean_to_the_fourth_power(count: int | None) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_relevance_is_the_rescaled_mean_to_the_fourth_power(way: str, count: int | None) -> None:
     """With hardly any noise; of the first records only, where so many are asked for."""
-    _, tensors = released(1e11, relevance_records=count)
+    options, mean, least, shares, delta = WAYS[way]
+    _, tensors = released(1e11, relevance_records=count, **options)
     used = count or COUNT
     # Each record's relevance is cut to the grid, which the fourth power makes four times as large at most.
-    assert tensors["relevance"] / (used * UNIT) == pytest.approx(slow_map(X[:used]), abs=4 / UNIT)
-    assert tensors["relevance"].min() == int(1e-5 * used * UNIT)
-    wanted = np.abs(tensors["relevance"])
-    # Those of hardly any relevance have at least a ten-thousandth of an even share.
-    share = np.maximum(wanted / wanted.mean(), 1e-4)
-    # Delta of one pooled map of 14 x 14; a quarter of epsilon.
-    even = 2 * 25 * 14 * 14 / (COUNT * 1e11 / 4)
-    assert tensors["scales"] == pytest.approx(even / (share * PIXELS / share.sum()))
+    wanted = slow_map(mean(X[:used]), least)
+    assert tensors["relevance"] / (used * UNIT_GRID) == pytest.approx(wanted, abs=4 / UNIT_GRID)
+    assert tensors["relevance"].min() == int(least * used * UNIT_GRID)
+    # A quarter of epsilon.
+    even = delta / (COUNT * 1e11 / 4)
+    assert tensors["scales"] == pytest.approx(even / shares(tensors["relevance"] / (used * UNIT_GRID)))
 
 
-def test_noise_comes_after_the_fourth_power_and_a_share_is_the_size_of_what_comes_out() -> None:
-    """Lap(2 d / (n e1)) on each pixel's relevance; noise in inverse proportion to |R|."""
-    _, tensors = released(40.0)
-    found = tensors["relevance"] / (COUNT * UNIT)
-    noise = found - slow_map(X)
+@pytest.mark.parametrize("way", WAYS)
+def test_noise_comes_after_the_fourth_power_and_before_the_shares(way: str) -> None:
+    """Lap(2 d / (n e1)) on each pixel's relevance; noise in inverse proportion to what comes out."""
+    options, mean, least, shares, delta = WAYS[way]
+    _, tensors = released(40.0, **options)
+    found = tensors["relevance"] / (COUNT * UNIT_GRID)
+    noise = found - slow_map(mean(X), least)
     scale = 2 * PIXELS / (COUNT * 10.0)
     assert np.abs(noise).mean() == pytest.approx(scale, rel=0.1)
     # Of a Laplace variable; a normal one would have 1.25.
     assert noise.std() / np.abs(noise).mean() == pytest.approx(2**0.5, rel=0.08)
     assert (found < 0).mean() > 0.3
-    share = np.maximum(np.abs(found) / np.abs(found).mean(), 1e-4)
-    even = 9800 / (COUNT * 10.0)
-    assert tensors["scales"] == pytest.approx(even / (share * PIXELS / share.sum()))
+    assert tensors["scales"] == pytest.approx(delta / (COUNT * 10.0) / shares(found))
 
 
 def test_inputs_of_a_batch_get_one_laplace_draw_of_their_own_scale() -> None:
     """Every batch another; the last one is what is left."""
-    recipe, tensors = released(40.0, batch=8)
+    recipe, tensors = released(4000.0, batch=8)
     drawn = (tensors["inputs"] - X.reshape(COUNT, -1).astype(np.int64)) / 255
     vectors = [drawn[first : first + 8] for first in range(0, COUNT, 8)]
     assert len(vectors) == 8
@@ -105,4 +145,4 @@ def test_inputs_of_a_batch_get_one_laplace_draw_of_their_own_scale() -> None:
     assert np.abs(unit).mean() == pytest.approx(1, rel=0.05)
     assert unit.std() == pytest.approx(2**0.5, rel=0.05)
     assert unit.mean() == pytest.approx(0, abs=0.05)
-    assert recipe.input_scale == pytest.approx(9800 / (8 * 10.0))
+    assert recipe.input_scale == pytest.approx(4900 / (8 * 1000.0))
