@@ -13,13 +13,16 @@ from airlock.models.papers import networks
 MU = 0.25
 
 
-def slow(layers: list[tuple[np.ndarray, np.ndarray]], record: np.ndarray, mu: float) -> np.ndarray:
-    """Dense layers with rectifiers between them, neuron by neuron."""
+def slow(
+    layers: list[tuple[np.ndarray, np.ndarray]], record: np.ndarray, mu: float, *, whole: bool = False
+) -> np.ndarray:
+    """Dense layers with rectifiers between them, neuron by neuron; from the largest output, or from all of them."""
     activations = [record]
     for number, (weight, bias) in enumerate(layers):
         affine = weight @ activations[-1] + bias
         activations.append(affine if number == len(layers) - 1 else np.maximum(affine, 0))
     relevance = np.where(np.arange(len(activations[-1])) == activations[-1].argmax(), activations[-1], 0.0)
+    relevance = activations[-1] if whole else relevance
     for (weight, bias), below in zip(layers[::-1], activations[-2::-1], strict=True):
         lower = np.zeros(len(below))
         for m in range(len(weight)):
@@ -39,14 +42,16 @@ def dense(module: nn.Module, shape: tuple[int, ...]) -> tuple[np.ndarray, np.nda
     return columns.T.double().numpy(), offset.double().numpy()
 
 
-def test_dense_network_agrees_with_the_equations() -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_dense_network_agrees_with_the_equations(whole: bool) -> None:
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3))
     records = torch.rand(7, 6)
-    found = lrp.relevances(network, records, stabiliser=MU)
+    found = lrp.relevances(network, records, stabiliser=MU, whole=whole)
     layers = [dense(network[index], shape) for index, shape in ((0, (6,)), (2, (5,)), (4, (4,)))]
     for record, relevance in zip(records, found, strict=True):
-        assert relevance.numpy() == pytest.approx(slow(layers, record.double().numpy(), MU), abs=1e-5)
+        wanted = slow(layers, record.double().numpy(), MU, whole=whole)
+        assert relevance.numpy() == pytest.approx(wanted, abs=1e-5)
 
 
 def test_convolution_agrees_with_the_equations() -> None:

@@ -19,6 +19,7 @@ CLASSES = ("a", "b", "c")
 NETWORKS = {
     "adlm": (TABLE, GREY, COLOUR),
     "adlm-program": (GREY,),
+    "adlm-grey": (GREY,),
     "adlm-colour": (COLOUR,),
     "pretraining": (TABLE, GREY),
     "opacus-cnn": (GREY,),
