@@ -49,6 +49,8 @@ SAME_NOISE = 1.01
 """Proven epsilons of releases that were calibrated to the same one are as near as this."""
 FRESH = "noise drawn anew in each step"
 """In the reading of what was trained from raw records, not from a release."""
+UNIT_PIXELS = "pixels unit"
+"""In the reading of AdLM's program over pixels in [0, 1], which its authors do not have."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airlock.compare.comparison import FRESH, ComparisonRow, load_runs
+from airlock.compare.comparison import FRESH, UNIT_PIXELS, ComparisonRow, load_runs
 from airlock.compare.headline import CELLS, HeadlineCell, part_of_batches
 
 EPSILONS, EPOCHS, DEGREES = "epsilons.svg", "epochs.svg", "pcdbn-degrees.svg"
@@ -43,8 +43,10 @@ class Curve:
 
     @property
     def read(self) -> str:
-        """What part of a batch a step read, and whether that were raw records."""
-        return (part_of_batches(self.reading) or "whole batches") + ", every step" * (FRESH in self.reading)
+        """What part of a batch a step read, whether that were raw records, and whether its pixels were in [0, 1]."""
+        part = part_of_batches(self.reading) or "whole batches"
+        unit = ", in [0, 1]" * (UNIT_PIXELS in self.reading)
+        return part + ", every step" * (FRESH in self.reading) + unit
 
 
 def load_curves(folder: Path) -> list[Curve]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airlock.compare.ceiling import Ceilings
-from airlock.compare.comparison import FRESH, ComparisonRow
+from airlock.compare.comparison import FRESH, UNIT_PIXELS, ComparisonRow
 
 PICTURE = "headline.svg"
 OURS, MAPS = "coefficients-iterated", {"mnist": ("strokes-1",)}
@@ -77,8 +77,7 @@ class HeadlineCell:
             for row in rows
             if (row.dataset, row.mechanism, row.claimed) == (self.dataset, self.mechanism, self.claimed)
             and row.accuracy is not None
-            and FRESH not in row.reading
-            and "chebyshev-" not in row.reading
+            and not any(other in row.reading for other in (FRESH, UNIT_PIXELS, "chebyshev-"))
         ]
         longest: dict[str, ComparisonRow] = {}
         for row in sorted(found, key=_length):

@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from airlock.compare.comparison import UNIT_PIXELS
 from airlock.compare.headline import part_of_batches
 from airlock.files import replacing
 from bench.papers import every_step
@@ -116,9 +117,9 @@ class Adlm(Kind):
         wanted = (asked["dataset"], asked["mechanism"], asked["epsilon"])
         whole = asked["read"] == adlm_program.SETTINGS[asked["dataset"]].batch
         for row in adlm_program.kept_rows(self._file(fresh=asked["every_step"])):
-            if (row["dataset"], row["mechanism"], row["epsilon"]) == wanted and part_of_batches(
-                row["reading"]
-            ) == ("" if whole else part):
+            about = row["dataset"], row["mechanism"], row["epsilon"]
+            read = part_of_batches(row["reading"]) == ("" if whole else part)
+            if about == wanted and read and UNIT_PIXELS not in row["reading"]:
                 return row
         return None
 

@@ -240,6 +240,8 @@ def test_headline_figures_stand_beside_ours_and_the_attack(tmp_path: Path) -> No
         ({"accuracy": 0.95, "epochs": 2}, "**95.00 %**, 2 epochs"),
         ({"accuracy": 0.92, "epochs": 50}, "**93.01 %**, 3 epochs"),
         ({"accuracy": 0.95, "records": 6000}, "**93.01 %**, 3 epochs"),
+        # Not a program that its authors do not have.
+        ({"accuracy": 0.95, "reading": "preset authors-code, pixels unit"}, "**93.01 %**, 3 epochs"),
     ):
         (tmp_path / "runs.json").write_text(json.dumps([*runs, {**part, **more}]))
         assert f"93.66 % | {shown}" in papers.page(comparison.load(tmp_path), "papers")
