@@ -3,7 +3,7 @@
     AIRLOCK_DATA_HOME=../shared/data python -m bench.papers.adlm_maps          two minutes, then the picture
     python -m bench.papers.adlm_maps --draw                                    the picture alone
 
-Relevance (LRP, the largest output) goes through the network that the program's releases of
+Relevance (LRP, of all outputs together, pixels in [-1, 1]) goes through the network that the program's releases of
 bench/papers/adlm_program.py use, which saw all raw records once, with the same key: the released maps are those that
 its trainings went on from. Maps go to bench/results/adlm-maps.json, the picture to docs/papers/adlm-relevance.svg.
 """
@@ -27,7 +27,6 @@ SIDE, DIGITS = 28, (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 
 def measure() -> None:
     """Train the network, follow relevance through it, release its mean at each claimed epsilon."""
-    from airlock.models import lrp
     from stages.release.papers.adlm import perturbation, pretraining
 
     asked = adlm_program.ask("adlm", EPSILONS[0], 1, 1800)
@@ -38,11 +37,7 @@ def measure() -> None:
     chosen = test[[int(np.flatnonzero(labels == digit)[0]) for digit in DIGITS]]
 
     def maps(images: Any) -> Any:
-        import torch
-
-        records = torch.from_numpy(images.astype(np.float32) / 255)
-        found = lrp.relevances(network, records, stabiliser=recipe.options.stabiliser)
-        return lrp.normalise(found.double().numpy())
+        return perturbation.of_each(recipe, network, images.astype(np.float32) / 255)
 
     document: dict[str, Any] = {
         "records": recipe.counted,
@@ -91,8 +86,8 @@ def draw() -> None:
 
 
 def _powered(mean: Any) -> Any:
-    """What the program releases: rescaled, to the fourth power, at least 1e-5."""
-    return np.maximum(((mean - mean.min()) / (mean.max() - mean.min())) ** 4, 1e-5)
+    """What the program adds noise to: rescaled, to the fourth power."""
+    return ((mean - mean.min()) / (mean.max() - mean.min())) ** 4
 
 
 def _panel(place: Any, values: Any, title: str) -> None:

@@ -246,7 +246,7 @@ def _relevance(recipe: Recipe, facts: Facts, reader: Any, keyed: KeyedNoise, net
     total, left = np.zeros(recipe.features, np.int64), recipe.counted
     for _, inputs, labels in _chunks(reader, facts):
         rows = (inputs[:left] / GRIDS[facts.kind]).astype(np.float32).reshape(-1, *facts.shape)
-        found = _of_each(recipe, network, rows)
+        found = of_each(recipe, network, rows)
         # A null record has no relevance.
         total += np.trunc(found * FINE_GRID * (labels[:left] >= 0)[:, None]).astype(np.int64).sum(0)
         left -= len(rows)
@@ -261,7 +261,7 @@ def _relevance(recipe: Recipe, facts: Facts, reader: Any, keyed: KeyedNoise, net
     return colour.lifted(noisy, facts.shape, unit) if together else noisy
 
 
-def _of_each(recipe: Recipe, network: Any, rows: NDArray[np.float32]) -> Floats:
+def of_each(recipe: Recipe, network: Any, rows: NDArray[np.float32]) -> Floats:
     """Relevance of the features of each record, from its least to its greatest in [0, 1]; in the program for grey
     images as it is, for all outputs together, of pixels in [-1, 1].
     """
