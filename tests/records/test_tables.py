@@ -157,6 +157,7 @@ def test_what_people_have_instead_is_told_with_the_way_out(
         ("a b.csv", "größe,y\n1,a\n".encode("utf-16-le")),
         ("it's.jsonl", '{"größe": "1", "y": "a"}\n'.encode()),
     ],
+    ids=["latin-1", "gzip", "bzip2", "utf-16", "json lines"],
 )
 def test_the_command_that_converts_a_file_does_so_from_any_folder_and_writes_beside_it(
     tmp_path: Path, name: str, data: bytes
