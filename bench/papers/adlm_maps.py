@@ -27,6 +27,7 @@ SIDE, DIGITS = 28, (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 
 def measure() -> None:
     """Train the network, follow relevance through it, release its mean at each claimed epsilon."""
+    from airlock.models import lrp
     from stages.release.papers.adlm import perturbation, pretraining
 
     asked = adlm_program.ask("adlm", EPSILONS[0], 1, 1800)
@@ -41,8 +42,10 @@ def measure() -> None:
 
     document: dict[str, Any] = {
         "records": recipe.counted,
-        "digits": {str(digit): _plain(one) for digit, one in zip(DIGITS, maps(chosen), strict=True)},
-        "mean": _plain(maps(train[: recipe.counted]).mean(0)),
+        "digits": {
+            str(digit): _plain(one) for digit, one in zip(DIGITS, lrp.normalise(maps(chosen)), strict=True)
+        },
+        "mean": _plain(lrp.normalise(maps(train[: recipe.counted]).mean(0, keepdims=True))),
         "released": {},
         "noise_scale": {},
     }

@@ -30,8 +30,9 @@ class Mine(nn.Sequential):
 
 def test_the_stage_has_a_receipt_and_a_network_trains_at_no_charge(finished: Workspace) -> None:
     (finished.root / "stages/open/mine.py").write_text(MINE)
-    with (finished.root / "dvc.yaml").open("a") as file:
-        file.write(STAGE)
+    pipeline = finished.root / "dvc.yaml"
+    undeclared = pipeline.read_text() + STAGE
+    pipeline.write_text(undeclared)
     for key, value in {
         "release.mechanism": "inputs",
         "release.epsilon": 2.0,
@@ -43,6 +44,13 @@ def test_the_stage_has_a_receipt_and_a_network_trains_at_no_charge(finished: Wor
     finished.run("airlock", "run", "release")
     spent = finished.run("airlock", "budget", "show", "--json").stdout
     finished.run("airlock", "run", "synthesize")
+    refused = finished.run("airlock", "run", "train", check=False)
+    assert (refused.returncode, "add its file to the deps of train in dvc.yaml" in refused.stderr) == (
+        2,
+        True,
+    )
+    own = "    - stages/open/train.py\n    - stages/open/mine.py\n"
+    pipeline.write_text(undeclared.replace("    - stages/open/train.py\n", own))
     finished.run("airlock", "run", "train")
     assert finished.run("airlock", "budget", "show", "--json").stdout == spent
 

@@ -154,7 +154,8 @@ def network_named(name: str | None) -> Build | None:
         found: Build = getattr(importlib.import_module(module), last)
     except (ImportError, AttributeError):
         raise ParamsError(
-            f"params.yaml: train.network '{name}' is not there: write the class in stages/open"
+            f"params.yaml: train.network '{name}' is not there: write the class in stages/open, and add its file to "
+            "the deps of train in dvc.yaml"
         ) from None
     return found
 
