@@ -10,12 +10,12 @@ import json
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from airlock.compare.comparison import FRESH
+from airlock.compare.comparison import FRESH, UNIT_PIXELS
 from bench.papers.pcdbn import same
 
 READING = f", {FRESH}"
@@ -57,10 +57,22 @@ def unperturbed(tensors: dict[str, Any], images: NDArray[np.uint8], grid: int, n
     return {**tensors, "inputs": FreshNoise(records, tensors["scales"] * grid, name)}
 
 
-def compared() -> list[tuple[int, float, float, float]]:
-    """Steps, claimed epsilon, accuracy with noise drawn once, and with raw records read in every step: the ablations'
-    few steps, then those that both trainings of the program were judged after.
+class Compared(NamedTuple):
+    """Accuracy after so many steps, with noise drawn `once`, and with raw records read in every step.
+
+    Attributes:
+        unit: whether pixels were in [0, 1], which the program's are not.
     """
+
+    unit: bool
+    steps: int
+    claimed: float
+    once: float
+    fresh: float
+
+
+def compared() -> list[Compared]:
+    """The ablations' few steps, then those that both trainings of the program were judged after."""
     from bench.papers import adlm_ablations, adlm_program
 
     once, fresh = (adlm_ablations.VARIANTS[place].name for place in (0, 1))
@@ -69,7 +81,7 @@ def compared() -> list[tuple[int, float, float, float]]:
         for row in json.loads(adlm_ablations.RESULTS.read_text())["ablations"]
     }
     found = [
-        (steps, claimed, value, few[steps, claimed, fresh])
+        Compared(False, steps, claimed, value, few[steps, claimed, fresh])
         for (steps, claimed, name), value in few.items()
         if name == once and (steps, claimed, fresh) in few
     ]
@@ -82,7 +94,8 @@ def compared() -> list[tuple[int, float, float, float]]:
         for epoch in sorted(curves[0].keys() & curves[1].keys(), key=int):
             if int(epoch) >= LEAST_EPOCHS:
                 steps = int(epoch) * STEPS_AN_EPOCH
-                found.append((steps, row["claimed"], *(curve[epoch] for curve in curves)))
+                unit = UNIT_PIXELS in row["reading"]
+                found.append(Compared(unit, steps, row["claimed"], *(curve[epoch] for curve in curves)))
     return sorted(found)
 
 
@@ -92,9 +105,12 @@ def table() -> str:
         "| steps | claimed | drawn once, trained from it alone, % | raw records read in every step, % | worth |",
         "|---|---|---|---|---|",
     ]
-    for steps, claimed, alone, fresh in compared():
-        worth = f"{round(100 * (fresh - alone), 1) + 0.0:+.1f}"
-        lines.append(f"| {steps:,} | {claimed:g} | {100 * alone:.1f} | {100 * fresh:.1f} | {worth} |")
+    for one in compared():
+        worth = f"{round(100 * (one.fresh - one.once), 1) + 0.0:+.1f}"
+        claimed = f"{one.claimed:g}" + ", in [0, 1]" * one.unit
+        lines.append(
+            f"| {one.steps:,} | {claimed} | {100 * one.once:.1f} | {100 * one.fresh:.1f} | {worth} |"
+        )
     return "\n".join(lines)
 
 
