@@ -55,7 +55,7 @@ def draw(rows: Sequence[ComparisonRow], curves: Sequence[figures.Curve], target:
     panels = shown(curves)
     if not panels:
         return
-    figure, axes = figures.panels_of(len(panels))
+    figure, axes = figures.panels_of(len(panels), height=5.2)
     for panel, place in zip(panels, axes, strict=True):
         _draw_one(panel, rows, _own(panel, curves), place)
     axes[0].set(ylabel="accuracy, %")
@@ -87,7 +87,7 @@ def _draw_one(
     place.set(
         xscale="log", xlabel="epochs", ylim=(0, 100), title=f"{panel.figure}, claimed {panel.claimed:g}"
     )
-    place.legend(fontsize=7, frameon=False, loc="lower right")
+    figures.legend_below(place)
 
 
 def _dp_sgd(panel: Panel, rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
