@@ -49,9 +49,9 @@ def command(
     if not rows:
         raise InputError("no result fits --dataset and --mechanism: leave one of them out")
     if markdown:
-        curves = figures.load_curves(results)
-        papers.draw_all(rows, markdown.with_suffix(""), curves)
-        files.deliver(markdown, papers.page(rows, markdown.stem, curves, ceiling.load(results)))
+        curves, ceilings = figures.load_curves(results), ceiling.load(results)
+        papers.draw_all(rows, markdown.with_suffix(""), curves, ceilings)
+        files.deliver(markdown, papers.page(rows, markdown.stem, curves, ceilings))
     if save:
         published.write(save, rows, comparison.load_attacks(results))
     if as_json:

@@ -6,10 +6,12 @@ Which of our mechanisms stands in a row is fixed by the kind of data, not by who
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from airlock.compare.ceiling import Ceilings
 from airlock.compare.comparison import FRESH, UNIT_PIXELS, ComparisonRow
@@ -34,6 +36,13 @@ HEADINGS = (
     "most that privacy allows, by kinds: any; Gaussian",
     "by rules: any; Gaussian",
 )
+LOOKS: tuple[dict[str, Any], ...] = (
+    {"color": "#b91c1c", "label": "claimed by the paper"},
+    {"color": "#c2410c", "fillstyle": "none", "label": "the same mechanism, here"},
+    {"color": "#1d5fae", "label": "ours, proven at that epsilon"},
+    {"color": "#334155", "markersize": 11, "label": "most that privacy allows, on average over such tables"},
+)
+"""Of what is claimed, reproduced and ours in the picture, and of the bound on all learners."""
 SECTION = """## Claimed, reproduced, attacked, ours
 
 Every headline figure of the five papers. `reproduced` is the paper's mechanism as published, at the epsilon that it
@@ -48,9 +57,10 @@ likeness the paper's figure says nothing, and ours is compared with the paper's 
 ([behaviour.md](behaviour.md)). The last two columns are bounds of [proofs/small-tables.md](proofs/small-tables.md):
 what any learner with that guarantee, and any Gaussian one, can reach on average over tables of these very records
 with other labels (of kinds of records; by other linear rules, three standard errors added) that are about as easy
-without privacy. A single table may be easier than the mean; **bold** below the paper. What was not reproduced, how
-far it came and what stopped it: [errata/items.md](errata/items.md#mnist-figures-that-were-not-reached). AdLM's noise
-as its authors' program has it, drawn once, gives back all of MNIST exactly ([errata/adlm.md](errata/adlm.md)).
+without privacy. A single table may be easier than the mean; **bold** below the paper; the picture has the lower of
+the two for any learner as a bar. What was not reproduced, how far it came and what stopped it:
+[errata/items.md](errata/items.md#mnist-figures-that-were-not-reached). AdLM's noise as its authors' program has it,
+drawn once, gives back all of MNIST exactly ([errata/adlm.md](errata/adlm.md)).
 """
 
 
@@ -212,33 +222,50 @@ def part_of_batches(reading: str) -> str:
     return found.group() if found else ""
 
 
-def draw(rows: Sequence[ComparisonRow], target: Path) -> None:
-    """Claimed as a cross, reproduced as a ring, ours as a disc; under each the attack's bound."""
+def draw(rows: Sequence[ComparisonRow], target: Path, ceilings: Sequence[Ceilings] = ()) -> None:
+    """A line for each cell: claimed as a cross, reproduced as a ring, ours as a diamond, and a bar where privacy
+    ends; at its right the attack's bound and what is proven of the paper's mechanism.
+    """
     from airlock.compare.papers import canvas, keep
 
     if not _shown(rows):
         return
-    figure, axes = canvas((11, 5.2))
-    places = range(len(CELLS))
+    figure, axes = canvas((10, 7.5))
     theirs, ours = [cell.reproduced(rows) for cell in CELLS], [cell.ours(rows) for cell in CELLS]
-    axes.plot(
-        places, [100 * cell.accuracy for cell in CELLS], "x", color="#b91c1c", label="claimed by the paper"
+    told: tuple[list[float | None], ...] = (
+        [cell.accuracy for cell in CELLS],
+        *([None if row is None else row.accuracy for row in found] for found in (theirs, ours)),
+        [_least_ceiling(cell, ceilings) for cell in CELLS],
     )
-    for found, mark, look in (
-        (theirs, "o", {"color": "#c2410c", "fillstyle": "none", "label": "the same mechanism, here"}),
-        (ours, "D", {"color": "#1d5fae", "label": "ours, proven at that epsilon"}),
-    ):
-        known = [(place, 100 * _accuracy(row)) for place, row in zip(places, found, strict=True) if row]
+    for values, mark, look in zip(told, "xoD|", LOOKS, strict=True):
+        known = [(100 * value, place) for place, value in enumerate(values) if value is not None]
         if known:
             axes.plot(*zip(*known, strict=True), mark, linestyle="none", **look)
-    axes.set_xticks(list(places), [_tick(cell, row) for cell, row in zip(CELLS, theirs, strict=True)])
-    axes.tick_params(axis="x", labelrotation=90, labelsize=8)
-    axes.set(ylabel="accuracy, %", title="What five papers claim, and what can be proven")
-    axes.legend(fontsize=8, frameon=False, loc="lower right")
+    axes.set_yticks(range(len(CELLS)), [_name(cell) for cell in CELLS])
+    axes.set(ylim=(len(CELLS) - 0.5, -0.5), xlabel="accuracy, %")
+    axes.set_title("What five papers claim, and what can be proven")
+    beside = axes.secondary_yaxis("right")
+    beside.set_yticks(range(len(CELLS)), [_found_of(row) for row in theirs])
+    for side in (axes.yaxis, beside.yaxis):
+        side.set_tick_params(labelsize=8, length=0)
+    axes.legend(fontsize=8, frameon=False, loc="lower left")
     keep(figure, target)
 
 
-def _tick(cell: HeadlineCell, row: ComparisonRow | None) -> str:
-    attacked = "" if row is None or row.attacked is None else f"\nattacked: ≥ {row.attacked:.2g}"
-    own = f" (the cross: {cell.own_data})" if cell.own_data else ""
-    return f"{cell.paper}\n{cell.dataset}{own}, claimed {cell.claimed:g}{attacked}"
+def _least_ceiling(cell: HeadlineCell, ceilings: Sequence[Ceilings]) -> float | None:
+    """The lowest bound on any private learner."""
+    bounds = (one.get((cell.dataset, cell.claimed)) for one in ceilings)
+    return min((found[0] for found in bounds if found), default=None)
+
+
+def _name(cell: HeadlineCell) -> str:
+    own = f" (cross: {cell.own_data})" if cell.own_data else ""
+    return f"{cell.paper}, {cell.dataset.removesuffix('-weekly-simulated')}{own}, claimed {cell.claimed:g}"
+
+
+def _found_of(row: ComparisonRow | None) -> str:
+    if row is None:
+        return ""
+    attacked = "" if row.attacked is None else f"attacked ≥ {row.attacked:.3g}, "
+    finite = row.proven is not None and math.isfinite(row.proven)
+    return attacked + (f"proven {row.proven:.3g}" if finite else "nothing proven")

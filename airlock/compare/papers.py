@@ -96,10 +96,15 @@ def page(
     return "\n".join(lines).rstrip() + "\n"
 
 
-def draw_all(rows: list[ComparisonRow], folder: Path, curves: Sequence[figures.Curve] = ()) -> None:
+def draw_all(
+    rows: list[ComparisonRow],
+    folder: Path,
+    curves: Sequence[figures.Curve] = (),
+    ceilings: Sequence[Ceilings] = (),
+) -> None:
     """One SVG a data set, and the papers' figures; the same rows give the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
-    headline.draw(rows, folder / headline.PICTURE)
+    headline.draw(rows, folder / headline.PICTURE, ceilings)
     if curves:
         figures.draw_epsilons(rows, folder / figures.EPSILONS)
         figures.draw_epochs(curves, folder / figures.EPOCHS)
