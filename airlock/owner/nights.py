@@ -76,17 +76,24 @@ def of(
     night = (same[0].night or 1) if same else len(known) + 1
     key = Keyring.load(project).row_key()
     handle = replace(handle, night=night, participations=participations if participations > 1 else None)
-    first = None
-    older = "counted" not in entry and seen.knows(project, handle.population)
-    if night > 1 and not older and known[0].fingerprint not in entry.get("counted", {}):
+    first, believed = None, _believed(project, entry, known)
+    if night > 1 and known[0].fingerprint not in (*entry.get("counted", {}), *believed):
         # The first batch was added before anybody said that more would come, or replaced since it was counted: its
         # records are counted once, now.
         path = registry.check(project, Keyring.load(project), known[0])
         before = open_table(path, header=schema.header)
         first = seen.look(before, schema, key, known[0].fingerprint, identity)
     batch = seen.look(table, schema, key, handle.fingerprint, identity)
-    believed = tuple(one.fingerprint for one in known) if older else ()
     return handle, Tonight(batch, identity, participations, seen.ways(schema, identity), first, believed)
+
+
+def _believed(project: Project, entry: Mapping[str, object], known: Sequence[Handle]) -> tuple[str, ...]:
+    """Batches that an older Airlock counted, which did not write down how. What is counted of a batch whose nights were
+    never entered is none of these: the second one was refused, and the first is counted again with the next.
+    """
+    if "counted" in entry or "identity" not in entry:
+        return ()
+    return tuple(one.fingerprint for one in known if seen.knows(project, one.population, one.fingerprint))
 
 
 def _settle(name: str, entry: dict[str, object], growth: Growth, *, fresh: bool) -> tuple[str, int]:
@@ -172,9 +179,12 @@ def check_counted(project: Project, known: Sequence[Handle], schema: Schema, kin
     others = [one for one in known if counted.get(one.fingerprint, {}).get(kind, wanted) != wanted]
     if others:
         nights = ", ".join(str(one.night or 1) for one in others)
+        again = f"add the same file again (airlock add FILE --name {known[0].name} --append)"
+        if {one.night or 1 for one in others} & registry.forgotten(project, known[0].population):
+            again = "it was forgotten, and is not counted again: begin a new horizon after it (airlock nights renew)"
         raise InputError(
             f"night {nights} of '{known[0].name}' was counted by another schema, and how often a {kind} comes is not "
-            f"known by this one: add the same file again (airlock add FILE --name {known[0].name} --append)"
+            f"known by this one: {again}"
         )
 
 

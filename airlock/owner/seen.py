@@ -81,7 +81,9 @@ def ways(schema: Schema, identity: str) -> dict[Kind, str]:
     """All that the counts of a batch depend on beside its records, as text: counts that were made in another way say
     nothing about these.
     """
-    columns = sorted({*schema.sources, schema.label.column})
+    columns = list(dict.fromkeys((*schema.sources, schema.label.column)))
+    # Digests of table rows do not depend on the order of their columns.
+    columns = sorted(columns) if schema.kind == "tabular" else columns
     row = [columns, schema.kind, *schema.missing_values, schema.decimal] if identity == ROW else []
     user = [schema.user.column, schema.user.per_user] if schema.user else []
     return {"record": json.dumps([identity, *row]), "user": json.dumps(user)}
@@ -129,10 +131,12 @@ def remove(project: Project, population: str, fingerprint: str) -> None:
         known.execute("DELETE FROM seen WHERE population = ? AND batch = ?", (population, fingerprint))
 
 
-def knows(project: Project, population: str) -> bool:
-    """Whether anything of a population was entered."""
+def knows(project: Project, population: str, fingerprint: str) -> bool:
+    """Whether anything of a batch was entered."""
     with _open(project) as known:
-        found = known.execute("SELECT 1 FROM seen WHERE population = ? LIMIT 1", (population,)).fetchone()
+        found = known.execute(
+            "SELECT 1 FROM seen WHERE population = ? AND batch = ? LIMIT 1", (population, fingerprint)
+        ).fetchone()
     return found is not None
 
 

@@ -132,8 +132,8 @@ def prepare(
             f"night {params.ingest.night} was set aside, and its records may have come on another one: go on with "
             "`airlock nights run`"
         )
-    _check_counted(project, workspace, params, facts)
     known = ledger.nights(facts.population, horizon["id"])
+    _check_counted(project, workspace, params, facts, known)
     _check_begun(project, facts, ledger, horizon, known)
     done = {_night(one): one.release_id for one in known if one.committed and _night(one) < horizon["night"]}
     missing = [night for night in range(1, horizon["night"]) if night not in done]
@@ -148,13 +148,18 @@ def prepare(
     return {**horizon, "former": former, "missing": missing, "records": facts.total - without}
 
 
-def _check_counted(project: Project, workspace: Path, params: Params, facts: Facts) -> None:
-    """A later night, beside others that were counted otherwise."""
+def _check_counted(
+    project: Project, workspace: Path, params: Params, facts: Facts, done: Sequence[Release]
+) -> None:
+    """A later night, beside others that were counted otherwise. What was released of a night counts, also where it was
+    forgotten since.
+    """
     # Here, because stages that stand alone must not wait for pyarrow and NumPy.
     from airlock.owner.nights import check_counted
     from airlock.records.schema_file import load_schema
 
-    gone = passed_over(project, facts.population)
+    released = {_night(one) + params.ingest.start - 1 for one in done if one.committed}
+    gone = passed_over(project, facts.population) - released
     found = handles.batches(workspace / handles.FOLDER / params.dataset, params.ingest.night)
     known = [one for one in found[params.ingest.start - 1 :] if (one.night or 1) not in gone]
     if facts.night_number > 1 and known:

@@ -35,6 +35,11 @@ def records_per_unit(params: Params, facts: Facts) -> int:
             "params.yaml: release.unit 'user' needs a schema that names the user column and a bound of "
             "records per user"
         )
+    if facts.friends and params.release.horizon is not None:
+        raise ParamsError(
+            "params.yaml: release.unit 'user' with release.horizon needs a schema without `user.friends`: in how many "
+            "slots a user is was bounded for each night alone"
+        )
     return facts.per_user + 2 * (facts.friends["appearances"] if facts.friends else 0)
 
 

@@ -153,6 +153,27 @@ def test_users_that_were_counted_by_another_bound_are_counted_again_before_a_rel
     nights.check_counted(clinic.home, known, schema, "user")
 
 
+def test_a_first_batch_is_counted_by_the_bound_of_the_day_though_the_second_was_refused_before(
+    clinic: Clinic,
+) -> None:
+    """A batch is refused, its owner raises the bound and adds it again. What was counted of the first one at the first
+    try was by the lower bound: nine records of one user passed where five are priced.
+    """
+
+    def seen(first: int, *patients: str) -> pa.Table:
+        return rows(first, len(patients)).append_column("patient", pa.array(patients))
+
+    clinic.write_schema(SCHEMA + "user: {column: patient, per_user: 1}\n")
+    clinic.add(clinic.file(seen(0, *["ann"] * 5, "bob"), "a.parquet"))
+    with pytest.raises(InputError, match="1 users would have more than 1 records"):
+        night(clinic, seen(10, *["ann"] * 4), "b")
+    clinic.write_schema(SCHEMA + "user: {column: patient, per_user: 5}\n")
+    with pytest.raises(InputError, match="1 users would have more than 5 records"):
+        night(clinic, seen(10, *["ann"] * 4), "b")
+    clinic.write_schema(SCHEMA + "user: {column: patient, per_user: 9}\n")
+    assert night(clinic, seen(10, *["ann"] * 4), "b").night == 2
+
+
 def test_records_that_were_known_by_other_columns_are_counted_again_before_a_release(clinic: Clinic) -> None:
     """The same records on two nights, which two schemas do not know for the same."""
     clinic.add(clinic.file(rows(0, 40), "a.parquet"), growth=Growth())

@@ -128,6 +128,19 @@ def test_a_night_that_another_schema_counted_is_counted_again_before_a_later_one
     assert clinic.released["details"]["horizon"]["night"] == 2
 
 
+def test_a_night_that_was_forgotten_after_its_release_counts_as_it_was_counted(clinic: Nightly) -> None:
+    """Its records are in what was released, and nobody can count them again."""
+    clinic.append(1, 60)
+    (clinic.root / "data/schemas/clinic.yaml").write_text(SCHEMA + "missing_values: ['', none]\n")
+    clinic.append(2, 20)
+    clinic.night(1)
+    nights.forget(clinic.home, clinic.root, "clinic", 1)
+    before = clinic.ledger.head()
+    with pytest.raises(InputError, match="night 1 of 'clinic' .* it was forgotten, .*: begin a new horizon"):
+        clinic.night(2)
+    assert clinic.ledger.head() == before
+
+
 def test_three_nights_for_one_price_whatever_dies_in_between(
     clinic: Nightly, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,6 +128,14 @@ def test_slots_count_where_a_general_mechanism_protects_users() -> None:
     assert records_per_unit(params, replace(FACTS, friends=None)) == DAYS
 
 
+def test_users_with_slots_have_no_horizon() -> None:
+    """`appearances` bounds the slots of one night's file: over eight nights they could be eight times as many."""
+    params = Params.model_validate({"release": {"unit": "user", "horizon": 8}})
+    with pytest.raises(ParamsError, match=r"needs a schema without `user\.friends`"):
+        records_per_unit(params, FACTS)
+    assert records_per_unit(params, replace(FACTS, friends=None)) == DAYS
+
+
 # --- The release written again, slowly, in Python integers
 # ----------------------------------------------------------------
 
