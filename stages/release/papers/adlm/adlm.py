@@ -89,6 +89,8 @@ def relevance(params: Params, facts: Facts) -> Plan | None:
         "records": recipe.counted,
         "delta": delta,
         **{name: getattr(options, name) for name in shaping},
+        # Ids from before there was a choice stay what they were.
+        **({"pixels": "signed"} if recipe.signed else {}),
     }
     event = None if recipe.relevance_flaw else relevance_event(recipe, params, facts)
     if options.network == "released":

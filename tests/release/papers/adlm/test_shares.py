@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from airlock.models.papers.networks import Ordered
+from airlock.params import Params
 from stages.release.papers.adlm import adlm, perturbation
 from tests.support.comparison import KEY, batches, facts, params
 
@@ -116,6 +117,25 @@ def test_relevance_is_the_rescaled_mean_to_the_fourth_power(way: str, count: int
     # A quarter of epsilon.
     even = delta / (COUNT * 1e11 / 4)
     assert tensors["scales"] == pytest.approx(even / shares(tensors["relevance"] / (used * UNIT_GRID)))
+
+
+@pytest.mark.parametrize("allocation", ["floored", "clamped"])
+def test_relevance_of_other_pixels_is_another_release(allocation: str) -> None:
+    """A release that is there is not made again: by one id that of [0, 1] would have served for [-1, 1]. What was
+    asked for before there was a choice has the parameters of then.
+    """
+    options = {"preset": "authors-code", "allocation": allocation}
+    plans = [
+        adlm.relevance(
+            Params.model_validate(
+                {"release": {"mechanism": "adlm", "options": {**options, "pixels": pixels}}}
+            ),
+            facts((SIDE, SIDE, 1), COUNT, 3),
+        )
+        for pixels in ("signed", "unit")
+    ]
+    signed, unit = (plan.parameters for plan in plans if plan is not None)
+    assert signed == {**unit, "pixels": "signed"}
 
 
 @pytest.mark.parametrize("way", WAYS)
