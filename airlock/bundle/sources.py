@@ -14,6 +14,7 @@ from airlock.errors import InputError
 from airlock.inside.digests import md5_path
 from airlock.run import git
 from airlock.run.code import INSIDE_FILES, TOOL
+from airlock.workspaces import listings
 
 
 def resolve(workspace: Path, rev: str) -> tuple[str, str]:
@@ -62,9 +63,7 @@ class Cache:
     """The DVC cache of a workspace."""
 
     def __init__(self, workspace: Path) -> None:
-        from dvc.repo import Repo  # type: ignore[import-untyped]
-
-        self._store: Any = Repo(str(workspace)).cache.local
+        self._objects = listings.cache_of(workspace)
 
     def write(self, item: Mapping[str, Any], target: Path, *, remote: str) -> None:
         """Write one out, as dvc.lock names it, to `target`.
@@ -73,6 +72,9 @@ class Cache:
             InputError: it is not in the cache, or is damaged there.
         """
         digest = str(item["md5"])
+        damaged = InputError(
+            f"'{item['path']}' is damaged in the DVC cache: remove it there and run `dvc pull -r {remote}`"
+        )
         missing = InputError(
             f"'{item['path']}' of that commit is not in the DVC "
             f"cache: run `dvc pull -r {remote}` with it checked out"
@@ -80,21 +82,20 @@ class Cache:
         found = self._path(digest)
         if not found.exists():
             raise missing
-        if digest.endswith(".dir"):
-            for entry in json.loads(found.read_text()):
+        if digest.endswith(listings.ENDING):
+            if not listings.is_plain(listed := found.read_bytes(), digest.removesuffix(listings.ENDING)):
+                raise damaged
+            for entry in json.loads(listed):
                 if not (part := self._path(entry["md5"])).exists():
                     raise missing
                 _copy(part, target / entry["relpath"])
         else:
             _copy(found, target)
         if md5_path(target) != digest:
-            raise InputError(
-                f"'{item['path']}' is damaged in the DVC cache: remove "
-                f"it there and run `dvc pull -r {remote}`"
-            )
+            raise damaged
 
     def _path(self, digest: str) -> Path:
-        return Path(self._store.oid_to_path(digest))
+        return self._objects / digest[:2] / digest[2:]
 
 
 def _copy(source: Path, target: Path) -> None:

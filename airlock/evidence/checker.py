@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from airlock.errors import BoundaryError
 from airlock.evidence import policy, reader, receipts, zones
 from airlock.evidence.policy import Policy
 from airlock.evidence.receipt_shape import is_whole
@@ -25,6 +26,10 @@ AGAIN = "run `dvc repro` and commit"
 EVALUATION = ("evaluate-private", "judged")
 """The stages that `airlock evaluate` runs."""
 NOT_WHOLE = "does not say all that a receipt says: it was not made by the runner"
+LOCKED = frozenset({"path", "hash", "md5", "size", "nfiles", "isexec"})
+"""What DVC notes of a dep or an out. It obeys more than that in place of the MD5 that receipts have: names of files in
+a folder, which may lead anywhere, versions in a cloud, hashes of another kind.
+"""
 
 
 @dataclass(frozen=True)
@@ -216,13 +221,41 @@ def _made(witness: Receipt, evidence: Evidence) -> Iterator[str]:
 
 
 def lock_of(tree: Tree) -> Mapping[str, Mapping[str, Any]]:
-    """What every dvc.lock says was made, by stage."""
+    """What every dvc.lock says was made, by stage.
+
+    Raises:
+        BoundaryError: it says more than is looked at here.
+    """
     stages: dict[str, Mapping[str, Any]] = {}
     for path in pipelines(tree):
         lock = path.removesuffix("yaml") + "lock"
         text = tree.text(lock)
-        stages |= reader.load(text, lock).get("stages") or {} if text else {}
+        found = reader.load(text, lock).get("stages") or {} if text else {}
+        for name, locked in found.items() if isinstance(found, Mapping) else [("?", found)]:
+            if not _is_followed(locked):
+                raise BoundaryError(
+                    f"{lock}: stage '{name}' has what is not followed, and DVC may obey it: a dep or an out has a "
+                    "path, `hash: md5` and its MD5; restore it from git, or remove it and run `dvc repro`"
+                )
+        stages |= found
     return stages
+
+
+def _is_followed(locked: Any) -> bool:
+    if not isinstance(locked, Mapping):
+        return False
+    sections = [locked.get(section) or [] for section in ("deps", "outs")]
+    return all(
+        isinstance(items, list)
+        and all(
+            isinstance(item, Mapping)
+            and item.keys() <= LOCKED
+            and isinstance(item.get("path"), str)
+            and item.get("hash") == "md5"
+            for item in items
+        )
+        for items in sections
+    )
 
 
 def matching(stage: str, locked: Mapping[str, Any] | None, signed: list[Receipt]) -> list[Receipt]:

@@ -88,12 +88,13 @@ def of(
 
 
 def _believed(project: Project, entry: Mapping[str, object], known: Sequence[Handle]) -> tuple[str, ...]:
-    """Batches that an older Airlock counted, which did not write down how. What is counted of a batch whose nights were
-    never entered is none of these: the second one was refused, and the first is counted again with the next.
+    """Batches that an older Airlock counted, which did not write down how: later nights when they were added, the first
+    one then too, unless it was replaced since.
     """
     if "counted" in entry or "identity" not in entry:
         return ()
-    return tuple(one.fingerprint for one in known if seen.knows(project, one.population, one.fingerprint))
+    first = [one.fingerprint for one in known[:1] if seen.knows(project, one.population, one.fingerprint)]
+    return (*first, *(one.fingerprint for one in known[1:]))
 
 
 def _settle(name: str, entry: dict[str, object], growth: Growth, *, fresh: bool) -> tuple[str, int]:
@@ -139,12 +140,25 @@ def check(
             f"these very records are night {handle.night} of '{handle.name}', which was set aside as they break the "
             "schema: mend the file first"
         )
-    if tonight.first:
-        seen.enter(project, handle.population, tonight.first)
     batch = tonight.batch
     if distinct and tonight.identity == seen.ROW:
         batch = replace(batch, records={})
-    seen.check(project, handle.population, batch, participations=tonight.participations, schema=schema)
+    seen.check(
+        project,
+        handle.population,
+        batch,
+        participations=tonight.participations,
+        schema=schema,
+        first=tonight.first,
+        replaced=_replaced(entries, handle, tonight),
+    )
+
+
+def _replaced(entries: Registry, handle: Handle, tonight: Tonight) -> str:
+    """The first batch that was counted, where another one is counted now in its place; or nothing."""
+    nights = entries.populations.get(handle.population, {}).get("nights", {})
+    known = str(nights.get("1", {}).get("fingerprint", ""))
+    return known if tonight.first and known != tonight.first.fingerprint else ""
 
 
 def enter(project: Project, entries: Registry, handle: Handle, tonight: Tonight, place: str) -> None:
@@ -154,6 +168,10 @@ def enter(project: Project, entries: Registry, handle: Handle, tonight: Tonight,
     entry = entries.populations[handle.population]
     entry |= {"identity": tonight.identity, "participations": tonight.participations}
     counted = entry.setdefault("counted", {one: {} for one in tonight.older})
+    if tonight.first and (replaced := _replaced(entries, handle, tonight)):
+        seen.remove(project, handle.population, replaced)
+        counted.pop(replaced, None)
+        entry["nights"]["1"]["fingerprint"] = tonight.first.fingerprint
     for one in filter(None, (tonight.first, tonight.batch)):
         counted[one.fingerprint] = dict(tonight.ways)
     entry.setdefault("nights", {})[str(handle.night)] = {
@@ -163,8 +181,8 @@ def enter(project: Project, entries: Registry, handle: Handle, tonight: Tonight,
 
 
 def check_counted(project: Project, known: Sequence[Handle], schema: Schema, kind: seen.Kind) -> None:
-    """Refuse nights whose records or users were counted by another schema: bounds over all nights were held by those
-    counts, and say nothing about what this schema keeps. What an older Airlock counted is believed.
+    """Refuse nights whose records or users were counted by another schema, or never: bounds over all nights were held
+    by those counts, and say nothing about what this schema keeps. What an older Airlock counted is believed.
 
     Args:
         known: the batches of a horizon that release something.
@@ -176,15 +194,17 @@ def check_counted(project: Project, known: Sequence[Handle], schema: Schema, kin
     entry = load_registry(project).populations.get(known[0].population, {})
     wanted = seen.ways(schema, str(entry.get("identity", seen.ROW)))[kind]
     counted = entry.get("counted", {})
-    others = [one for one in known if counted.get(one.fingerprint, {}).get(kind, wanted) != wanted]
+    believed = {} if counted else dict.fromkeys((one.fingerprint for one in known), wanted)
+    believed |= {one: ways.get(kind, wanted) for one, ways in counted.items()}
+    others = [one for one in known if believed.get(one.fingerprint) != wanted]
     if others:
         nights = ", ".join(str(one.night or 1) for one in others)
         again = f"add the same file again (airlock add FILE --name {known[0].name} --append)"
         if {one.night or 1 for one in others} & registry.forgotten(project, known[0].population):
             again = "it was forgotten, and is not counted again: begin a new horizon after it (airlock nights renew)"
         raise InputError(
-            f"night {nights} of '{known[0].name}' was counted by another schema, and how often a {kind} comes is not "
-            f"known by this one: {again}"
+            f"night {nights} of '{known[0].name}' was counted by another schema, or never, and how often a {kind} "
+            f"comes is not known by this one: {again}"
         )
 
 

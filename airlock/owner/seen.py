@@ -82,47 +82,66 @@ def ways(schema: Schema, identity: str) -> dict[Kind, str]:
     nothing about these.
     """
     columns = list(dict.fromkeys((*schema.sources, schema.label.column)))
-    # Digests of table rows do not depend on the order of their columns.
-    columns = sorted(columns) if schema.kind == "tabular" else columns
+    if schema.kind == "tabular":
+        columns.sort()  # digests of rows do not depend on their order
     row = [columns, schema.kind, *schema.missing_values, schema.decimal] if identity == ROW else []
     user = [schema.user.column, schema.user.per_user] if schema.user else []
     return {"record": json.dumps([identity, *row]), "user": json.dumps(user)}
 
 
-def check(project: Project, population: str, batch: Batch, *, participations: int, schema: Schema) -> None:
+def check(
+    project: Project,
+    population: str,
+    batch: Batch,
+    *,
+    participations: int,
+    schema: Schema,
+    first: Batch | None = None,
+    replaced: str = "",
+) -> None:
     """Refuse a batch with a record that comes too often, or a user with too many records.
+
+    Args:
+        first: a batch that is counted before this one, and remembered if this one is not refused.
+        replaced: the batch that was in its place, whose records do not count.
 
     Raises:
         InputError: with how many, and what to do.
     """
     with _open(project) as known:
-        again = _beyond(known, population, "record", batch, participations)
-        many = _beyond(known, population, "user", batch, schema.user.per_user) if schema.user else 0
-    if again:
-        nights = "one night" if participations == 1 else f"{participations} nights"
-        raise InputError(
-            f"{again:,} of these records would be on more than {nights} of '{population}': take them out of the file, "
-            "name a column that tells records apart (--id COLUMN, with the first batch), or say --distinct if they are "
-            "other people's and only look alike"
-        )
-    if many:
-        assert schema.user is not None
-        raise InputError(
-            f"{many:,} users would have more than {schema.user.per_user} records over all nights of '{population}' "
-            "(user.per_user in the schema): take their further records out of the file"
-        )
+        if first:
+            _enter(known, population, first)
+        again = _beyond(known, population, "record", batch, participations, replaced)
+        bound = schema.user.per_user if schema.user else 0
+        many = _beyond(known, population, "user", batch, bound, replaced) if schema.user else 0
+        if again:
+            nights = "one night" if participations == 1 else f"{participations} nights"
+            raise InputError(
+                f"{again:,} of these records would be on more than {nights} of '{population}': take them out of the "
+                "file, name a column that tells records apart (--id COLUMN, with the first batch), or say --distinct "
+                "if they are other people's and only look alike"
+            )
+        if many:
+            raise InputError(
+                f"{many:,} users would have more than {bound} records over all nights of '{population}' "
+                "(user.per_user in the schema): take their further records out of the file"
+            )
 
 
 def enter(project: Project, population: str, batch: Batch) -> None:
     """Remember a batch; once more changes nothing."""
     with _open(project) as known:
-        for kind, counts in (("record", batch.records), ("user", batch.users)):
-            known.execute(
-                "DELETE FROM seen WHERE population = ? AND kind = ? AND batch = ?",
-                (population, kind, batch.fingerprint),
-            )
-            lines = ((population, kind, digest, batch.fingerprint, times) for digest, times in counts.items())
-            known.executemany("INSERT INTO seen VALUES (?, ?, ?, ?, ?)", lines)
+        _enter(known, population, batch)
+
+
+def _enter(known: sqlite3.Connection, population: str, batch: Batch) -> None:
+    for kind, counts in (("record", batch.records), ("user", batch.users)):
+        known.execute(
+            "DELETE FROM seen WHERE population = ? AND kind = ? AND batch = ?",
+            (population, kind, batch.fingerprint),
+        )
+        lines = ((population, kind, digest, batch.fingerprint, times) for digest, times in counts.items())
+        known.executemany("INSERT INTO seen VALUES (?, ?, ?, ?, ?)", lines)
 
 
 def remove(project: Project, population: str, fingerprint: str) -> None:
@@ -140,15 +159,17 @@ def knows(project: Project, population: str, fingerprint: str) -> bool:
     return found is not None
 
 
-def _beyond(known: sqlite3.Connection, population: str, kind: Kind, batch: Batch, most: int) -> int:
+def _beyond(
+    known: sqlite3.Connection, population: str, kind: Kind, batch: Batch, most: int, replaced: str
+) -> int:
     """How many records or users of a batch would come more often than `most`, all nights together."""
     counts = batch.records if kind == "record" else batch.users
     known.execute("CREATE TEMP TABLE tonight (digest INTEGER PRIMARY KEY, times INTEGER)")
     known.executemany("INSERT INTO tonight VALUES (?, ?)", counts.items())
     found = known.execute(
         "SELECT COUNT(*) FROM tonight WHERE times + COALESCE((SELECT SUM(seen.times) FROM seen WHERE "
-        "population = ? AND kind = ? AND seen.digest = tonight.digest AND batch != ?), 0) > ?",
-        (population, kind, batch.fingerprint, most),
+        "population = ? AND kind = ? AND seen.digest = tonight.digest AND batch NOT IN (?, ?)), 0) > ?",
+        (population, kind, batch.fingerprint, replaced, most),
     ).fetchone()
     known.execute("DROP TABLE tonight")
     return int(found[0])

@@ -32,12 +32,16 @@ def command(*arguments: str) -> list[str]:
 
 def environment(workspace: Path, notes: Path | None = None) -> dict[str, str]:
     """Of a DVC that is started here, with its notes in the project's own folder or in another; one's own choice of a
-    folder counts.
+    folder counts. Where AIRLOCK_HOME was moved, the owner's own DVC is told: it may not start otherwise.
     """
     here = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     if not notes and not (workspace / IDENTITY).exists():
         notes = Path(os.devnull)  # this is no workspace: DVC says so, or stops
-    return {VARIABLE: str(notes or _notes(project(workspace))), **os.environ, "PATH": here}
+    if not notes:
+        place = project(workspace)
+        keep_notes(place, workspace)
+        notes = _notes(place)
+    return {VARIABLE: str(notes), **os.environ, "PATH": here}
 
 
 def check(workspace: Path, *arguments: str) -> None:
@@ -75,7 +79,8 @@ def run(
 
 
 def keep_notes(place: Project, workspace: Path) -> None:
-    """Tell the owner's own DVC, once, to keep its notes in AIRLOCK_HOME; what is set already stays.
+    """Tell the owner's own DVC, once, to keep its notes in AIRLOCK_HOME; what somebody has set stays. (Not where that
+    has letters in its name that DVC reads and cannot write again: every `dvc remote modify --local` would fail.)
 
     Raises:
         BoundaryError: .dvc/config.local is a link.
@@ -84,18 +89,24 @@ def keep_notes(place: Project, workspace: Path) -> None:
         return
     from configobj import ConfigObj, ConfigObjError  # type: ignore[import-untyped]
 
-    text = paths.read_text(workspace, LOCAL) or ""
+    text, told = paths.read_text(workspace, LOCAL) or "", str(place.dvc)
     try:
         settings: Any = ConfigObj(text.splitlines())
         section = settings.setdefault(SECTION, {})
         present = section.get(OPTION)
-        if present == str(place.dvc) or (present and Path(present).parts[-2:] != place.dvc.parts[-2:]):
+        if present == told or (present and Path(present).parts[-2:] != place.dvc.parts[-2:]):
             return  # somebody's own choice; ours of before AIRLOCK_HOME was moved is followed by the new one
-        section[OPTION] = str(_notes(place))
+        if told.isascii() and told.isprintable() and "%(" not in told:
+            section[OPTION] = str(_notes(place))
+        elif present:
+            del section[OPTION]
+        else:
+            return
+        lines = settings.write()
     except (ConfigObjError, TypeError, AttributeError):
         return  # DVC itself says what is wrong with it
     mode = stat.S_IMODE((workspace / LOCAL).stat().st_mode) if text else 0o600
-    paths.write(workspace, LOCAL, ("\n".join(settings.write()) + "\n").encode(), mode=mode)
+    paths.write(workspace, LOCAL, ("\n".join(lines) + "\n").encode(), mode=mode)
 
 
 def _notes(place: Project) -> Path:

@@ -39,13 +39,13 @@ def bring(store: Store, cache: Path, objects: Iterable[tuple[str, Any]]) -> None
         if not isinstance(name, str) or not HASH.fullmatch(name.removesuffix(ENDING)):
             raise BoundaryError(f"'{out}' has no hash in dvc.lock: ask the owner to hand over again")
         if name.endswith(ENDING):
-            place = cache / name[:2] / name[2:]
-            known = place.is_file()
-            data = place.read_bytes() if known else store.read(f"files/md5/{name[:2]}/{name[2:]}")
-            if not _is_plain(data, name.removesuffix(ENDING)):
+            place, digest = cache / name[:2] / name[2:], name.removesuffix(ENDING)
+            if place.is_file() and is_plain(place.read_bytes(), digest):
+                continue
+            data = store.read(f"files/md5/{name[:2]}/{name[2:]}")
+            if not is_plain(data, digest):
                 raise BoundaryError(f"'{out}' was changed at that place: ask the owner to hand over again")
-            if not known:
-                replace(place, data)
+            replace(place, data)
 
 
 def cache_of(workspace: Path) -> Path:
@@ -54,7 +54,7 @@ def cache_of(workspace: Path) -> Path:
     return workspace / ".dvc" / chosen / "files/md5"
 
 
-def _is_plain(data: bytes, digest: str) -> bool:
+def is_plain(data: bytes, digest: str) -> bool:
     """Whether this is the list of that hash, of files with plain names below the folder."""
     if hashlib.md5(data, usedforsecurity=False).hexdigest() != digest:
         return False

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import yaml
 
 from airlock.errors import InputError, KeysError
 from airlock.inside.sealed import seal_contexts
-from airlock.owner import key_backup, keys, nights, registry
+from airlock.owner import key_backup, keys, nights, registry, seen
 from airlock.owner.checks import custody_problems
 from airlock.owner.keys import Keyring
 from airlock.owner.nights import Growth
 from airlock.records import handles
+from airlock.records.schema import Schema
 from airlock.records.schema_file import load_schema
 from tests.support.clinic import SCHEMA, Clinic, make_clinic, records
 
@@ -193,6 +195,78 @@ def test_a_first_batch_that_was_replaced_is_counted_before_the_second(clinic: Cl
     clinic.add(clinic.file(rows(0, 60), "mended.parquet"))
     with pytest.raises(InputError, match="10 of these records would be on more than one night"):
         night(clinic, rows(50, 20), "b")
+
+
+def test_what_a_replaced_first_batch_had_counts_no_more(clinic: Clinic) -> None:
+    """A first file that was mended is one night, and not two: who is in both was refused on a further one."""
+
+    def visits(first: int, *patients: str) -> pa.Table:
+        return rows(first, len(patients)).append_column("patient", pa.array(patients))
+
+    clinic.write_schema(USERS)
+    clinic.add(clinic.file(visits(0, "ann", "ann", "bob"), "a.parquet"), growth=Growth())
+    clinic.add(clinic.file(visits(0, "ann", "ann"), "mended.parquet"))
+    assert night(clinic, visits(2, "ann", "bob", "bob", "bob"), "b").night == 2
+    with pytest.raises(InputError, match="1 users would have more than 3 records over all nights"):
+        night(clinic, visits(10, "ann"), "c")
+    known = handles.batches(clinic.root / "data/handles/clinic")
+    schema = load_schema(clinic.root / "data/schemas/clinic.yaml")
+    nights.check_counted(clinic.home, known, schema, "user")
+    again = clinic.add(clinic.home.folder / "mended.parquet", growth=Growth()).handle
+    assert (again.night, again.fingerprint) == (1, known[0].fingerprint), "it can be counted again"
+
+
+def test_a_first_batch_is_counted_anew_after_a_night_that_was_refused(clinic: Clinic) -> None:
+    """The refusal says to name a column that tells records apart; those of the first night are then known by it too."""
+
+    def named(first: int, *names: str) -> pa.Table:
+        return rows(first, len(names)).append_column("case", pa.array(names))
+
+    clinic.write_schema(SCHEMA + "ignored: [case]\n")
+    clinic.add(clinic.file(named(0, "a", "b", "c"), "first.parquet"))
+    with pytest.raises(InputError, match="1 of these records would be on more than one night"):
+        night(clinic, named(2, "d", "e"), "second")
+    with pytest.raises(InputError, match="2 of these records would be on more than one night"):
+        night(clinic, named(7, "a", "b"), "again", Growth(identity="case"))
+    clinic.add(clinic.file(named(0, "a", "b", "x"), "mended.parquet"))
+    with pytest.raises(InputError, match="1 of these records would be on more than one night"):
+        night(clinic, named(7, "x", "y"), "third", Growth(identity="case"))
+    assert night(clinic, named(7, "c", "y"), "fourth", Growth(identity="case")).night == 2
+
+
+def test_a_night_that_was_never_counted_is_counted_before_a_release(clinic: Clinic) -> None:
+    """As where the handle of a first batch that was replaced comes back with an older commit."""
+    clinic.add(clinic.file(rows(0, 40), "a.parquet"))
+    handle = clinic.root / "data/handles/clinic/records.json"
+    before = handle.read_bytes()
+    clinic.add(clinic.file(rows(50, 40), "mended.parquet"))
+    night(clinic, rows(0, 20), "b")
+    handle.write_bytes(before)
+    known = handles.batches(clinic.root / "data/handles/clinic")
+    schema = load_schema(clinic.root / "data/schemas/clinic.yaml")
+    with pytest.raises(InputError, match="night 1 of 'clinic' was counted by another schema, or never"):
+        nights.check_counted(clinic.home, known, schema, "record")
+
+
+def test_pixels_in_another_order_are_another_way_of_counting_and_columns_of_a_table_are_not() -> None:
+    """Digests of pictures are of their values in order, those of rows are not."""
+    image = {
+        "name": "scans",
+        "kind": "image",
+        "confirmed": True,
+        "label": {"column": "y", "classes": ["a", "b"]},
+    }
+    shape = {"height": 1, "width": 2, "channels": 1}
+
+    def pictures(*pixels: str) -> str:
+        document = {**image, "image": {**shape, "pixels": list(pixels)}}
+        return seen.ways(Schema.model_validate(document), seen.ROW)["record"]
+
+    assert pictures("p", "q") != pictures("q", "p")
+    whole = yaml.safe_load(SCHEMA)
+    turned = {**whole, "columns": whole["columns"][::-1]}
+    both = [seen.ways(Schema.model_validate(one), seen.ROW)["record"] for one in (whole, turned)]
+    assert both[0] == both[1]
 
 
 def test_what_an_older_airlock_counted_is_believed(clinic: Clinic) -> None:

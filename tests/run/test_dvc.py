@@ -105,3 +105,36 @@ def test_dvc_is_started_with_no_settings_that_are_not_followed(work: Path) -> No
     assert not (work / "theirs").exists()
     (work / ".dvc/config").write_text(PLAIN)
     assert dvc.run(work, "status", quiet=True).returncode == 0, "the control"
+
+
+@pytest.mark.parametrize("name", ["Jürgen", "two\nlines", "%(x)s"])
+def test_dvc_is_told_of_no_folder_whose_name_its_settings_cannot_hold(
+    work: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one in them `airlock hand-over` failed: DVC wrote no setting beside it any more."""
+    modify = ("remote", "modify", "--local", "released", "url", "/srv/clinic")
+    (work / ".dvc/config").write_text(f"{PLAIN}['remote \"released\"']\n    url = ../there\n")
+    dvc.keep_notes(project(work), work)
+    assert "site_cache_dir" in (work / ".dvc/config.local").read_text(), "the control"
+    monkeypatch.setenv("AIRLOCK_HOME", str(work.parent / name / "home"))
+    dvc.keep_notes(project(work), work)
+    assert "site_cache_dir" not in (work / ".dvc/config.local").read_text(), "nor of the one before"
+    assert dvc.run(work, *modify, quiet=True).returncode == 0
+    assert dvc.environment(work)[dvc.VARIABLE] == str(project(work).dvc)
+
+
+def test_a_home_that_was_moved_is_followed_before_a_stage_is_run(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DVC does not start where it cannot make the old folder again, and a stage that follows needs DVC."""
+    dvc.keep_notes(project(work), work)
+    (work.parent / "home").rename(work.parent / "moved")
+    (work.parent / "home").write_text("another disk")
+    monkeypatch.setenv("AIRLOCK_HOME", str(work.parent / "moved"))
+
+    def status() -> int:
+        return subprocess.run(dvc.command("status"), cwd=work, check=False, capture_output=True).returncode
+
+    assert status() != 0, "the control"
+    assert dvc.run(work, "status", quiet=True).returncode == 0
+    assert status() == 0
