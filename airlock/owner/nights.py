@@ -192,8 +192,8 @@ def check_counted(project: Project, known: Sequence[Handle], schema: Schema, kin
     if others:
         nights = ", ".join(str(one.night or 1) for one in others)
         raise InputError(
-            f"night {nights} of '{known[0].name}' was counted by another schema, or never, and how often a {kind} comes "
-            f"is not known by this one: add the same file again (airlock add FILE --name {known[0].name} --append)"
+            f"night {nights} of '{known[0].name}' was counted by another schema, or never, and how often a {kind} "
+            f"comes is not known by it: add the same file again (airlock add FILE --name {known[0].name} --append)"
         )
 
 
