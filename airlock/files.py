@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from typing import Any
 
 MOST_BYTES = 16 << 20
 """Of a text that somebody may have written by hand."""
+_STREAM = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]{1,4})")
+_NUMBERS = {"stdout": 1, "stderr": 2}
 
 
 @contextmanager
@@ -54,13 +57,17 @@ def replace(path: Path, content: str | bytes, *, mode: int = 0o666, durable: boo
 
 def deliver(path: Path, text: str) -> None:
     """Write what a user asked to have at `path`: all of it or nothing, as private as a file that stood there, and
-    behind a link of theirs. What is no file (`/dev/stdout`, a pipe) is written to.
+    behind a link of theirs. What is no file (a pipe, a device) is written to, and so is what is open already
+    (`/dev/stdout`, `>(...)`), from where it has come to: it may be a file with more in it.
     """
-    path = path.resolve()
-    if path.exists() and not path.is_file():
+    if path.exists() and (opened := _STREAM.fullmatch(str(path.absolute()))):
+        with os.fdopen(os.dup(_NUMBERS.get(opened[1]) or int(opened[2])), "wb") as sink:
+            sink.write(text.encode())
+    elif path.exists() and not path.is_file():
         with path.open("wb") as sink:
             sink.write(text.encode())
     else:
+        path = path.resolve()
         replace(path, text, mode=path.stat().st_mode & 0o777 if path.exists() else 0o666)
 
 

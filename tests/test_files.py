@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,26 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     files.deliver(tmp_path / "pipe", "labels")
     assert os.read(reader, 100) == b"labels" and (tmp_path / "pipe").is_fifo()
     os.close(reader)
+
+
+def test_what_is_open_already_is_written_to_whatever_it_is(tmp_path: Path) -> None:
+    """As in `airlock predict MODEL FILE --output /dev/stdout | sort`, or `>> all.csv`, which lost what was in it."""
+    program = (
+        "import pathlib, sys; from airlock import files; files.deliver(pathlib.Path(sys.argv[1]), 'x\\n')"
+    )
+    run = f'"{sys.executable}" -c "{program}"'
+
+    def shell(command: str) -> str:
+        asked = ["bash", "-c", command]
+        return subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    assert shell(f"{run} /dev/stdout | cat") == "x\n"
+    assert shell(f"{run} >(cat) | cat") == "x\n"
+    assert (
+        shell(f"echo before > all; {run} /dev/stdout >> all; echo after >> all; cat all")
+        == "before\nx\nafter\n"
+    )
+    assert shell(f"({run} /dev/fd/1; echo after) > all; cat all") == "x\nafter\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["all"]
+    with pytest.raises(FileNotFoundError):
+        files.deliver(Path("/dev/fd/999"), "x")

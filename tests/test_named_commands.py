@@ -28,7 +28,9 @@ PYTEST = re.compile(r"(?<![\w-])pytest ([^\n]*)")
 AIRLOCK = re.compile(r"(?:^|(?<=[ (/]))(?<!from )airlock ([a-z-]+)([^\n]*)", re.M)
 # What a message gives to type, and what stands for a path in it.
 COMMAND = re.compile(r"`[^`]*`|(?:Next|runs|it|or): (?:airlock|cd|dvc|git) [^\n]*")
-PATH_WORD = re.compile(r"(?:str\()?(?:\w+\.)*(?:path|place|folder|file|target|source|project|out|output)\)?")
+PATH_WORD = re.compile(
+    r"(?:str\()?(?:\w+\.)*(?:path|place|folder|file|home|target|source|project|out|output)\)?"
+)
 END = re.compile(r"(?:^|\s)#|&&|[;|)(]")
 OURS = ("airlock", "stages", "bench", "flows", "tests", "docs")
 EVERYWHERE = {"--help", "--debug", "--version"}

@@ -72,7 +72,7 @@ def problems(path: str, text: str) -> Iterator[str]:
     except (ConfigObjError, UnicodeDecodeError, RecursionError):
         yield f"{path} cannot be read as DVC would: mend it"
         return
-    for section, options in found.items():
+    for section, options in _sections(found):
         name = "remote" if _REMOTE.fullmatch(str(section)) else str(section)
         known = _ANYWHERE.get(name, frozenset()) | (
             _OWN.get(name, frozenset()) if path == LOCAL else frozenset()
@@ -88,6 +88,18 @@ def problems(path: str, text: str) -> Iterator[str]:
                 yield f"{path}: `{option}` in [{section}] is not followed: remove it{where}"
             elif name == "cache" and str(option).lower() == "type" and not set(_words(value)) <= _COPIES:
                 yield f"{path}: outs must not be linked to DVC's cache: set the type to reflink,copy"
+
+
+def _sections(found: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Sections by name. Into the folders of queued experiments DVC writes all remotes into one, `[remote]`, each in a
+    section of its own within; it reads them alike.
+    """
+    for section, options in found.items():
+        nested = section == "remote" and isinstance(options, Mapping)
+        if nested and all(isinstance(one, Mapping) for one in options.values()):
+            yield from ((f'remote "{name}"', one) for name, one in options.items())
+        else:
+            yield section, options
 
 
 def _words(value: Any) -> list[str]:

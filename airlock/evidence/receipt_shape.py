@@ -23,6 +23,9 @@ class _Proven(BaseModel):
 
 
 class _Release(BaseModel):
+    out: str
+    id: str
+    manifest: str
     mechanism: str
     passes: int
     interactive: bool
@@ -48,6 +51,12 @@ class _Code(BaseModel):
     differs: list[str] = []
 
 
+class _Ledger(BaseModel):
+    scratch: bool
+    sequence: int
+    head: str
+
+
 class _Body(BaseModel):
     when: str
     deps: dict[str, _Hashes]
@@ -58,6 +67,7 @@ class _Body(BaseModel):
     releases: list[_Release]
     changed: list[str] = []
     code: _Code | None = None
+    ledger: _Ledger | None = None
 
 
 def is_whole(body: Mapping[str, Any]) -> bool:

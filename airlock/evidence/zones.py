@@ -8,6 +8,7 @@ this check does not follow is refused.
 from __future__ import annotations
 
 import posixpath
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -70,7 +71,7 @@ class Stage:
     @property
     def address(self) -> str:
         """As DVC takes it on its command line."""
-        return self.name if self.file == TOP else f"{self.file}:{self.name}"
+        return self.name if self.file == TOP else shlex.quote(f"{self.file}:{self.name}")
 
     def reads(self, graph: Graph) -> frozenset[str]:
         """Labels of everything that the wall lets this stage read."""

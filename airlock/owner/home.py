@@ -162,7 +162,8 @@ def check_not_exchanged(home: Path) -> None:
     mode = home.stat().st_mode
     if mode & 0o002 and not mode & stat.S_ISVTX:
         raise KeysError(
-            f"AIRLOCK_HOME ({home}) is open to other users: run `chmod o-w {home}` and look at what is in it"
+            f"AIRLOCK_HOME ({home}) is open to other users: run `chmod o-w {shlex.quote(str(home))}` and look at "
+            "what is in it"
         )
 
 

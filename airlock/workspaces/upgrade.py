@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,7 +126,7 @@ def _fate(workspace: Path, path: str, shipped: Mapping[str, bytes], known: Mappi
     if mine == shipped[path]:
         return "none"
     if mine is None:
-        return "keep" if path in known else "add"
+        return "keep" if path in known or os.path.lexists(workspace / path) else "add"
     return "replace" if untouched else "keep"
 
 

@@ -80,8 +80,25 @@ def test_a_receipt_that_two_readers_read_differently_is_not(work: Path, owner: S
     assert receipts.in_workspace(work)[-1].problem == "is not a receipt: it was cut or edited"
 
 
+RELEASE = {
+    "out": "data/released/release",
+    "id": "0",
+    "manifest": "0",
+    "mechanism": "m",
+    "passes": 1,
+    "interactive": False,
+    "proven": {"epsilon": "infinity", "delta": 0},
+}
+LEDGER = {"scratch": True, "sequence": 3, "head": "0"}
+
+
 @pytest.mark.parametrize(
-    "body", [{}, {"deps": []}, {"when": 1}, {"releases": [{"passes": "x"}]}, {"outs": {"a": 1}}]
+    "body",
+    [
+        *({}, {"deps": []}, {"when": 1}, {"releases": [{"passes": "x"}]}, {"outs": {"a": 1}}),
+        *({"ledger": 3}, {"ledger": {**LEDGER, "sequence": "x"}}),
+        *({"releases": [{**RELEASE, name: []}]} for name in RELEASE),
+    ],
 )
 def test_a_signed_receipt_of_another_form_is_told_in_one_line(
     work: Path, owner: Signer, body: dict[str, object]
@@ -96,7 +113,8 @@ def test_a_signed_receipt_of_another_form_is_told_in_one_line(
 
 
 def test_a_whole_receipt_is_whole_and_a_key_that_is_none_signs_nothing(work: Path, owner: Signer) -> None:
-    path = receipts.write(work, WHOLE, owner)
+    whole = {**WHOLE, "releases": [RELEASE], "ledger": LEDGER}
+    path = receipts.write(work, whole, owner)
     assert is_whole(json.loads(path.read_text())["body"]), "the control"
     (work / policy.OWNER_KEY).write_text("zz\n")
     path.write_text(json.dumps({"body": {**WHOLE, "key": "zz"}, "signature": "00"}))

@@ -174,3 +174,15 @@ def test_no_spelling_of_a_path_lets_an_open_stage_at_sealed_data(path: str) -> N
     )
     if touches:
         assert any("'train'" in line for line in lines), path
+
+
+@pytest.mark.parametrize(
+    ("file", "address"),
+    [("dvc.yaml", "x"), ("owner/dvc.yaml", "owner/dvc.yaml:x"), ("a;sh/dvc.yaml", "'a;sh/dvc.yaml:x'")],
+)
+def test_a_stage_is_named_as_it_can_be_typed(file: str, address: str) -> None:
+    """Folders have the names that whoever commits gives them, and messages say `dvc repro -f` of it."""
+    wdir = ".." if "/" in file else "."
+    text = f"stages:\n  x: {{cmd: airlock run x, wdir: {wdir}, meta: {{zone: open}}}}\n"
+    texts = {"dvc.yaml": "{}", file: text}
+    assert zones.parse(texts.pop("dvc.yaml"), "dataset: wdbc", texts).stage("x").address == address

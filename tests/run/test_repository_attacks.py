@@ -311,6 +311,9 @@ REFUSED = {
     "locks by links": "[core]\nhardlink_lock = true\n",
     "no repository": "[core]\nno_scm = true\n",
     "a section in a section": "[core]\n[[remote]]\nurl = x\n",
+    "a remote in a section, with a command": "[remote]\n[[released]]\nbearer_token_command = x\n",
+    "a remote in a section, and an option beside it": "[remote]\nurl = x\n[[released]]\nurl = x\n",
+    "a remote in a section, with a strange name": "[remote]\n[[a b]]\nurl = x\n",
     "no settings": "url = x\n",
     "broken": "[core\n",
 }
@@ -331,7 +334,9 @@ def test_settings_that_ship_are_on_it_and_secrets_are_ones_own() -> None:
 
 
 def test_folder_of_a_queued_experiment_is_followed(tmp_path: Path) -> None:
-    """What DVC's own executor writes there: a section of every kind, nearly all of them empty."""
+    """What DVC's own executor writes there: a section of every kind, nearly all of them empty, and remotes in another
+    form. In a workspace that was taken or handed over every queued experiment was refused.
+    """
     from dvc.repo import Repo
     from dvc.repo.experiments.executor.local import TempDirExecutor
 
@@ -342,12 +347,17 @@ def test_folder_of_a_queued_experiment_is_followed(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     # In a process of its own: DVC's logger keeps the standard output of whichever test loaded it first.
     subprocess.run([sys.executable, "-m", "dvc", "init", "-q", "--no-scm"], cwd=tmp_path / "work", check=True)
+    (tmp_path / "work/.dvc/config.local").write_text("['remote \"released\"']\n    url = /srv/clinic\n")
     with Repo(str(tmp_path / "work")) as repo:
         (tmp_path / "experiment/.dvc").mkdir(parents=True)
         Written(tmp_path / "experiment")._update_config(repo.config.read("local"))
         Written(tmp_path / "experiment")._update_config({"cache": {"dir": repo.cache.local_cache_dir}})
     text = (tmp_path / "experiment/.dvc/config.local").read_text()
-    assert "[hydra]" in text and not list(dvc_settings.problems(dvc_settings.LOCAL, text))
+    assert (
+        "[hydra]" in text
+        and "[[released]]" in text
+        and not list(dvc_settings.problems(dvc_settings.LOCAL, text))
+    )
     filled = text.replace("[hydra]", "[hydra]\nenabled = true")
     assert list(dvc_settings.problems(dvc_settings.LOCAL, filled)), "one that says something is not"
 

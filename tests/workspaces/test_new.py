@@ -157,6 +157,31 @@ def test_an_upgrade_removes_nothing_but_what_was_shipped(tmp_path: Path, elsewhe
     assert upgrade(root).removed == ("stages/open/gone.py",) and file.read_text() == "a record\n"
 
 
+@pytest.mark.parametrize("kind", ["Latin-1", "link", "folder"])
+def test_an_upgrade_puts_nothing_in_the_place_of_what_is_ones_own(tmp_path: Path, kind: str) -> None:
+    """A file that is shipped from this version on, where the workspace has one of its own that cannot be read; with
+    `--check` it was removed again besides.
+    """
+    create(tmp_path / "clinic")
+    root, name = tmp_path / "clinic", "stages/open/train.py"
+    document = json.loads((root / lock.SHIPPED).read_text())
+    del document["files"][name]
+    (root / lock.SHIPPED).write_text(json.dumps(document))
+    (root / name).unlink()
+    assert upgrade(root, only_check=True).added == (name,), "the control"
+    if kind == "folder":
+        (root / name).mkdir()
+    elif kind == "link":
+        (root / name).symlink_to("mine.py")
+    else:
+        (root / name).write_bytes("# für mich\n".encode("latin-1"))
+    before = (root / name).lstat().st_ino
+    for only_check in (True, False):
+        done = upgrade(root, only_check=only_check)
+        assert (done.added, done.kept) == ((), (name,)), done
+        assert (root / name).lstat().st_ino == before
+
+
 def test_a_clone_of_the_product_is_not_upgraded(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no tool/shipped\.json"):
         upgrade(tmp_path)
