@@ -56,9 +56,9 @@ upper one. `ours` is `coefficients-iterated` (digits: map `strokes-1`, tables: t
 likeness the paper's figure says nothing, and ours is compared with the paper's mechanism there
 ([behaviour.md](behaviour.md)). The last two columns are bounds of [proofs/small-tables.md](proofs/small-tables.md):
 what any learner with that guarantee, and any Gaussian one, can reach on average over tables of these very records
-with other labels (of kinds of records; by other linear rules, three standard errors added) that are about as easy
-without privacy. A single table may be easier than the mean; **bold** below the paper; the picture has the lower of
-the two for any learner as a bar. What was not reproduced, how far it came and what stopped it:
+with other labels (of kinds of records; by other linear rules, three standard errors added) that are as easy without
+privacy within two points. A single table may be easier than the mean; **bold** below the paper; the picture has the
+lower of the two for any learner as a bar. What was not reproduced, how far it came and what stopped it:
 [errata/items.md](errata/items.md#mnist-figures-that-were-not-reached). AdLM's noise as its authors' program has it,
 drawn once, gives back all of MNIST exactly ([errata/adlm.md](errata/adlm.md)).
 """

@@ -97,7 +97,7 @@ class Nightly:
         more go to the coefficients.
         """
         asked = list(self.queries)
-        place = place or Place(0, self.nights, self.nights, night, bool(self.columns) and night > 1)
+        place = place or self._noisiest(night)
         if place.ends if self.columns else night > 1:
             kept = [query for query in asked if query.purpose in (*SUMS, AVERAGES)]
             sums = [query for query in kept if query.purpose in SUMS]
@@ -111,6 +111,12 @@ class Nightly:
             _at(query, multiplier, place.of(query.purpose, self.nights))
             for query, multiplier in zip(asked, multipliers, strict=True)
         ]
+
+    def _noisiest(self, night: int) -> Place:
+        """Where a night would have the most noise: where the end is emphasised not at the very end."""
+        ends = bool(self.columns) and night > 1
+        widths = weighing.weighing(self.nights, ends).widths
+        return Place(0, self.nights, 1 + widths.index(max(widths)), night, ends)
 
     def dearest(self) -> list[Priced]:
         """What the first night asks, or a later one, whichever costs a record more: a record is on one of them."""

@@ -22,6 +22,8 @@ SMALL: dict[str, tuple[Facts, dict[str, Any]]] = {
     "coefficients-iterated": (attack_data.TABLE, {}),
     "inputs": (attack_data.MIXED, {}),
     "bounds": (attack_data.MIXED, {}),
+    "adlm": (replace(attack_data.TABLE, shape=(40,)), {"preset": "sound"}),
+    "ilm": (replace(attack_data.TABLE, shape=(40,)), {"preset": "sound"}),
     "neuron-allocation": (attack_data.TABLE, {"hidden": 3, "epochs": 1}),
     "patch-moments": (PICTURES, {"layers": [1], "learner": "eigenvectors"}),
     "pcdbn": (PICTURES, {"maps": [1, 1], "hidden": 2, "pretraining_epochs": 1, "epochs": 1}),

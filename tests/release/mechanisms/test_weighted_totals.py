@@ -22,7 +22,7 @@ from airlock.params import Params
 from airlock.privacy import gaussian, noise
 from airlock.privacy.plan import Facts
 from airlock.privacy.sums import label_rows
-from airlock.privacy.weighing import weighing
+from airlock.privacy.weighing import chapters, weighing
 from stages.mechanisms import Released
 from stages.release import perturb, relevance, weighted_totals
 from stages.release.mechanisms import coefficients, nightly, recipes
@@ -356,7 +356,8 @@ def test_no_record_pays_more_than_the_budget_on_whatever_night_it_comes(
         nights = 40  # without a place: as if all nights were one chapter
         ends = bool(asked.columns) and one.query.purpose != "averages"
         weights = weighing(nights, ends)
-        scale = one.scale / (weights.widths[-1 if one.query.purpose != "averages" else 1] / 1024)
+        width = max(weights.widths) if one.query.purpose != "averages" else weights.widths[1]
+        scale = one.scale / (width / 1024)
         assert one.query.sensitivity == pytest.approx(plain[one.query.purpose] * weights.reach)
         assert scale >= one.multiplier * one.query.sensitivity * (1 - 1e-12)
     if asked.columns:
@@ -366,6 +367,28 @@ def test_no_record_pays_more_than_the_budget_on_whatever_night_it_comes(
         for one in early:
             reach = weighing(40 if one.query.purpose == "averages" else 2).reach
             assert one.query.sensitivity == pytest.approx(plain[one.query.purpose] * reach)
+
+
+@pytest.mark.parametrize("nights", [2, 3, 16, 40])
+@pytest.mark.parametrize(
+    ("features", "options"), [("auto", {}), ("hybrid-8-1", {}), ("hybrid-8-1", {"geometry": "public"})]
+)
+def test_no_night_has_more_noise_than_was_looked_at_before_the_first_is_charged(
+    nights: int, features: str, options: dict[str, Any]
+) -> None:
+    """Where the end of a chapter is emphasised, its last night has not the most: by the last one's a horizon was
+    charged whose nights before it passed the grid.
+    """
+    params = parameters(nights, features, delta=1e-5, passes="auto", options=options)
+    recipe = recipes.resolve(params, night_facts(1))
+    asked = nightly.prices(recipe, params)
+    looked, begun = max(one.scale for one in asked.priced(nights)), 0
+    for chapter, end in enumerate(chapters(nights, turned=asked.turned, columns=bool(asked.columns))):
+        ending = bool(asked.columns) and chapter > 0 and end == nights
+        for night in range(begun + 1, end + 1):
+            place = Place(chapter, end - begun, night - begun, night, ending)
+            assert max(one.scale for one in asked.priced(night, place)) <= looked
+        begun = end
 
 
 def test_a_price_for_what_is_asked_first_is_refused() -> None:

@@ -27,6 +27,7 @@ from airlock.params import Params
 from airlock.privacy.guarantees import Guarantee
 from airlock.privacy.plan import Facts, Plan
 from stages.mechanisms import Given, Released, makes
+from stages.release.noisy_sums import check_scale
 from stages.release.papers import guarantees
 from stages.release.papers.adlm.recipe import RAW_RELEVANCE, Recipe, laplaces, resolve
 
@@ -43,6 +44,14 @@ def plan(params: Params, facts: Facts) -> Plan:
     return priced(NAME, resolve(params, facts), params, facts)
 
 
+def _check_scale(recipe: Recipe, facts: Facts) -> None:
+    """Refuse noise of a private release that the grid does not hold, before anything is charged."""
+    from stages.release.papers.adlm.perturbation import largest_noise
+
+    if not recipe.flaw:
+        check_scale(largest_noise(recipe, facts))
+
+
 def split(recipe: Recipe, params: Params) -> bool:
     """Whether relevance is released by the stage of that name, or here."""
     return recipe.adaptive and params.relevance.mode == "auto"
@@ -50,6 +59,7 @@ def split(recipe: Recipe, params: Params) -> bool:
 
 def priced(name: str, recipe: Recipe, params: Params, facts: Facts) -> Plan:
     """Claimed (by the paper) and proven (Theorems A1-A3) guarantee of one reading."""
+    _check_scale(recipe, facts)
     apart = split(recipe, params)
     released = recipe.adaptive and recipe.options.network == "released"
     # Ids from before there was a choice stay what they were.
@@ -82,6 +92,7 @@ def relevance(params: Params, facts: Facts) -> Plan | None:
     recipe = resolve(params, facts)
     if not split(recipe, params):
         return None
+    _check_scale(recipe, facts)
     delta, options = params.release.delta, recipe.options
     shaping = ("network", "allocation", "stabiliser", "pretraining_epochs")
     parameters = {

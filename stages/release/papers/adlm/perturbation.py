@@ -20,7 +20,7 @@ from airlock.models.papers import taylor
 from airlock.params import Params
 from airlock.privacy.plan import Facts
 from airlock.records.encoding import unpack
-from stages.release.keyed_noise import KeyedNoise
+from stages.release.keyed_noise import ROUNDING_FACTOR, KeyedNoise
 from stages.release.papers.adlm import colour
 from stages.release.papers.adlm.recipe import Recipe, geometry
 from stages.release.perturb import OTHER_PARAMETERS
@@ -86,6 +86,18 @@ def perturb(
         "epsilons": epsilons(recipe),
         **_program(recipe),
     }
+
+
+def largest_noise(recipe: Recipe, facts: Facts) -> float:
+    """The largest scale that anything of a reading with a proof can be drawn with, in steps of its grid."""
+    least = SMALLEST_SHARE / (1 + SMALLEST_SHARE) if recipe.adaptive else 1.0
+    scales = (
+        recipe.input_scale / least * GRIDS[facts.kind] / recipe.span,
+        recipe.input_scale * FINE_GRID,
+        recipe.label_scale * FINE_GRID,
+        recipe.relevance_scale * recipe.counted * FINE_GRID if recipe.adaptive else 0.0,
+    )
+    return max(scales) * ROUNDING_FACTOR
 
 
 def _program(recipe: Recipe) -> dict[str, Any]:
