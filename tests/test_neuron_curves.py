@@ -178,3 +178,16 @@ def test_finished_curves_of_the_papers_batches_are_one_row(
         assert made["reading"] == "as published, batches of 1,800" and made["epsilon"] == 0.1
         assert (made["accuracies"], made["keys"], made["epochs"]) == ([0.7, 0.9], 2, 25)
         assert made["accuracy_mean"] == pytest.approx(0.8) and made["options"]["batch"] == 1800
+
+
+def test_curves_of_two_keys_and_batches_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(neuron_epochs, "keep_picture", lambda figure, _: drawn.append(figure))
+    neuron_epochs.draw(neuron_epochs.read())
+    drawn[0].canvas.draw()
+    for panel in drawn[0].axes:
+        lines = [line for line in panel.lines if line.get_marker() == "None"]
+        assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(lines) > 3
+        assert panel.get_legend().get_window_extent().y1 < panel.get_window_extent().y0
+    words = [text.get_text() for text in drawn[0].axes[-1].get_legend().get_texts()]
+    assert all("batches of" in word and "key" in word for word in words)

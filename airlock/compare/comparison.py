@@ -51,6 +51,8 @@ FRESH = "noise drawn anew in each step"
 """In the reading of what was trained from raw records, not from a release."""
 UNIT_PIXELS = "pixels unit"
 """In the reading of AdLM's program over pixels in [0, 1], which its authors do not have."""
+MIXED = "label_noise coefficients"
+"""In the reading of AdLM's network under its program's noise: neither the paper nor the program, and few epochs."""
 
 
 @dataclass(frozen=True)

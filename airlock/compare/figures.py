@@ -82,11 +82,10 @@ def draw_epsilons(rows: Sequence[ComparisonRow], target: Path) -> None:
     )
     for name, panel in zip(panels, axes, strict=True):
         cells = [cell for cell in CELLS if (cell.dataset, cell.mechanism) == (DATASET, name)]
-        panel.plot(
-            [cell.claimed for cell in cells], [100 * cell.accuracy for cell in cells], "x", color=CLAIMED
-        )
-        reached = _reached(name, shown)
-        panel.plot(*columns(reached), "o", color=REACHED, fillstyle="none")
+        theirs = [(cell.claimed, 100 * cell.accuracy) for cell in cells]
+        # Over the marks of ours, which are filled.
+        panel.plot(*columns(theirs), "x", color=CLAIMED, zorder=4)
+        panel.plot(*columns(_reached(name, shown)), "o", color=REACHED, fillstyle="none", zorder=4)
         if ours:
             panel.plot(*columns(ours), "D-", color=OURS, markersize=4)
         panel.set(xscale="log", xlabel="epsilon", title=cells[0].paper)
@@ -135,13 +134,12 @@ def draw_epochs(curves: Sequence[Curve], target: Path) -> None:
             panel.plot(*columns(up), color=colour, label=None if curve.stored else _label(curve), **look)
         for cell in CELLS:
             if (cell.dataset, cell.mechanism) == (DATASET, name):
-                panel.plot(
-                    [LENGTHS[name]],
-                    [100 * cell.accuracy],
-                    "x",
-                    color=CLAIMED,
-                    label=f"paper, {cell.claimed:g}",
-                )
+                # In the colour of the first curve at that epsilon: crosses of two epsilons are told apart.
+                alike = (at for at, one in enumerate(labels) if one.startswith(f"claimed {cell.claimed:g},"))
+                place = next(alike, None)
+                colour = CLAIMED if place is None else SHADES[place % len(SHADES)]
+                label = f"paper, {cell.claimed:g}"
+                panel.plot([LENGTHS[name]], [100 * cell.accuracy], "x", color=colour, label=label, zorder=4)
         panel.set(xscale="log", xlabel="epochs", title=name, ylim=(0, 100))
         legend_below(panel)
     axes[0].set(ylabel="accuracy on MNIST, %")

@@ -57,10 +57,11 @@ LEAST_POINTS = 2
 FIGURES = """## The papers' figures
 
 Of MNIST. Against epsilon: crosses are the papers' figures at the epsilon that they claim, rings what was reproduced
-of the same mechanism here, the line is ours at a proven epsilon. Against epochs: lines are accuracy as the authors'
-programs predict, by the statistics of the whole test set, dots by those of training (what a model that answers each
-record by itself has), crosses where the paper ends. Against the amount of data: [behaviour.md](behaviour.md). How far
-each curve came and what stopped it: [errata/adlm.md](errata/adlm.md), [errata/pcdbn.md](errata/pcdbn.md).
+of the same mechanism here (as in the table above: AdLM's by the statistics of the whole test set), the line is ours
+at a proven epsilon. Against epochs: lines are accuracy as the authors' programs predict, by the statistics of the
+whole test set, dots by those of training (what a model that answers each record by itself has), crosses where the
+paper ends. Against the amount of data: [behaviour.md](behaviour.md). How far each curve came and what stopped it:
+[errata/adlm.md](errata/adlm.md), [errata/pcdbn.md](errata/pcdbn.md).
 """
 
 ADLM = """AdLM's own figures against epochs, at one claimed epsilon each: lines are accuracy as its programs predict,

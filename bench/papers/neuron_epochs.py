@@ -30,6 +30,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from airlock.compare.figures import legend_below
 from airlock.compare.papers import canvas
 from airlock.compare.papers import keep as keep_picture
 from bench.flagship.accuracy import FOLDS
@@ -46,6 +47,8 @@ EPOCHS, ITERATIONS, PRETRAINING = 100, 10, 100
 WHOLE = 1800
 """The paper's batch on MNIST."""
 LOOKS = ((None, "#55616a"), (1.0, "#15803d"), (0.5, "#1d5fae"), (0.1, "#a8433b"))
+KEYS = {1: "#a16207", 2: "#7e22ce"}
+"""Colours of keys beyond the first one, on MNIST."""
 """Epsilon (None: without noise) and colour."""
 Curve = dict[str, Any]
 
@@ -222,7 +225,7 @@ def collect(path: Path = neurons.RESULTS) -> None:
 def draw(curves: list[Curve]) -> None:
     """A panel a data set: ours as lines, as far as they came, crosses where the paper ends."""
     shown = [name for name in PAPER if any(curve["dataset"] == name for curve in curves)]
-    figure, first = canvas((3.7 * len(shown) + 0.4, 3.6))
+    figure, first = canvas((3.7 * len(shown) + 0.4, 5.0))
     first.remove()
     for panel, dataset in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
         for epsilon, colour in LOOKS:
@@ -231,14 +234,14 @@ def draw(curves: list[Curve]) -> None:
             own = [one for one in own if not one.get("after")]
             for curve in sorted(own, key=_named):
                 up = [100 * value for value in curve["accuracies"]]
-                look = {"color": colour, "alpha": 0.5 if curve.get("key") else 1.0}
+                shade = KEYS.get(curve.get("key"), colour)
                 style = ":" if curve["options"].get("batch") == WHOLE else "-"
-                panel.plot(range(1, len(up) + 1), up, style, label=_label(curve), **look)
+                panel.plot(range(1, len(up) + 1), up, style, label=_label(curve), color=shade)
             if paper and own:
                 panel.plot([epochs_of(own[0]["options"])], [100 * paper], "x", color=colour)
         panel.set(title=dataset, xlabel="epochs", xscale="log" if dataset in FOLDS else "linear")
         panel.grid(alpha=0.3)
-        panel.legend(fontsize=8, frameon=False, loc="lower right")
+        legend_below(panel)
     figure.axes[0].set_ylabel("accuracy, per cent")
     keep_picture(figure, PICTURE)
 
@@ -246,7 +249,7 @@ def draw(curves: list[Curve]) -> None:
 def _label(curve: Curve) -> str:
     label = f"claimed {curve['epsilon']:g}" if curve["epsilon"] else "without noise"
     label += f", key {curve['key']}" if "key" in curve else ""
-    return label + (f", batches of {WHOLE:,}" if curve["options"].get("batch") == WHOLE else "")
+    return label + (f", batches of {curve['options']['batch']:,}" if "key" in curve else "")
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -242,6 +243,11 @@ def test_headline_figures_stand_beside_ours_and_the_attack(tmp_path: Path) -> No
         ({"accuracy": 0.95, "records": 6000}, "**93.01 %**, 3 epochs"),
         # Not a program that its authors do not have.
         ({"accuracy": 0.95, "reading": "preset authors-code, pixels unit"}, "**93.01 %**, 3 epochs"),
+        # Nor the paper's network under its program's noise.
+        (
+            {"accuracy": 0.95, "reading": "preset authors-code, label_noise coefficients"},
+            "**93.01 %**, 3 epochs",
+        ),
     ):
         (tmp_path / "runs.json").write_text(json.dumps([*runs, {**part, **more}]))
         assert f"93.66 % | {shown}" in papers.page(comparison.load(tmp_path), "papers")
@@ -300,6 +306,32 @@ def test_the_papers_figures_are_drawn_with_ours_over_theirs(tmp_path: Path) -> N
     assert "papers/epochs.svg" in papers.page(rows, "papers", curves)
     # Nothing to draw, nothing said of it.
     assert "epochs.svg" not in papers.page(rows, "papers")
+
+
+def test_no_mark_hides_another_and_no_legend_a_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, Any] = {}
+    monkeypatch.setattr(papers, "keep", lambda figure, target: found.update({target.name: figure}))
+    ours = {**OTHER, "dataset": "mnist", "mechanism": "coefficients-iterated", "features": "strokes-1"}
+    less = {**PROGRAM, "epsilon": 0.25, "claimed": 0.25}
+    (tmp_path / "runs.json").write_text(json.dumps([PROGRAM, less, {**ours, "epsilon": 0.5, "proven": 0.5}]))
+    papers.draw_all(comparison.load(tmp_path), tmp_path, figures.load_curves(tmp_path))
+    for name in ("headline.svg", "epochs.svg", "adlm-figures.svg"):
+        found[name].canvas.draw()
+        for panel in found[name].axes:
+            if legend := panel.get_legend():
+                assert legend.get_window_extent().y1 < panel.get_window_extent().y0, name
+    # What is filled is below.
+    for name in ("headline.svg", "epsilons.svg"):
+        (first, *_) = found[name].axes
+        drawn = [line for line in first.lines if len(line.get_xdata())]
+        heights = {line.get_marker(): line.get_zorder() for line in drawn}
+        assert heights["D"] < min(heights["x"], heights["o"]), name
+    # A cross has the colour of the curve at its epsilon.
+    (panel,) = found["epochs.svg"].axes
+    colours = {line.get_label(): line.get_color() for line in panel.lines}
+    for claimed in ("0.25", "0.5"):
+        assert colours[f"paper, {claimed}"] == colours[f"claimed {claimed}, 120 of each 1,800"]
+    assert colours["paper, 0.25"] != colours["paper, 0.5"]
 
 
 def test_adlms_figures_are_drawn_as_far_as_they_were_run(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from airlock.models.papers import networks
 from airlock.models.papers.networks import Ordered
 from airlock.params import Params
-from stages.release.papers.adlm import adlm, perturbation
+from stages.release.papers.adlm import adlm, perturbation, pretraining
 from tests.support.comparison import KEY, batches, facts, params
 
 SIDE, COUNT, UNIT_GRID = 28, 60, 2**16
@@ -151,6 +152,45 @@ def test_noise_comes_after_the_fourth_power_and_before_the_shares(way: str) -> N
     assert noise.std() / np.abs(noise).mean() == pytest.approx(2**0.5, rel=0.08)
     assert (found < 0).mean() > 0.3
     assert tensors["scales"] == pytest.approx(delta / (COUNT * 10.0) / shares(found))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_network_is_trained_on_the_pixels_that_relevance_is_of(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On raw records in [-1, 1], as the program has it, or in [0, 1]; null records are not learned from."""
+    seen, build = list[Any](), networks.build
+
+    def recorded(*asked: Any, **more: Any) -> Any:
+        made = build(*asked, **more)
+        made.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach().numpy()))
+        return made
+
+    about = facts((SIDE, SIDE, 1), COUNT, 3)
+    asked = params("adlm", preset="authors-code", pretraining_epochs=1, **WAYS[way][0])
+    recipe, named = adlm.resolve(asked, about), {"key": KEY, "release_id": "a"}
+    monkeypatch.setattr("airlock.models.papers.networks.build", recorded)
+    network = pretraining.network(recipe, asked, about, batches(X, Y, 16), **named)
+    low = -1.0 if way == "program" else 0.0
+    wanted = low + (1 - low) * X[Y >= 0] / 255
+    (trained,) = seen
+    assert sorted(trained.sum((1, 2, 3))) == pytest.approx(sorted(wanted.sum((1, 2, 3))), abs=1e-2)
+    seen.clear()
+    perturbation.of_each(recipe, network, (X[:5] / 255).astype(np.float32))
+    assert seen and all(one == pytest.approx(low + (1 - low) * X[:5] / 255, abs=1e-6) for one in seen)
+
+
+@pytest.mark.parametrize(("network", "low"), [("public", -1.0), ("released", 0.0)])
+def test_a_network_that_is_trained_with_privacy_looks_at_pixels_in_0_1(network: str, low: float) -> None:
+    """As DP-SGD trains it."""
+    seen: list[Any] = []
+    looked_through = linear()
+    looked_through.register_forward_pre_hook(lambda _, given: seen.append(float(given[0].min())))
+    recipe = adlm.resolve(
+        params("adlm", preset="authors-code", network=network), facts((SIDE, SIDE, 1), COUNT, 3)
+    )
+    perturbation.of_each(recipe, looked_through, (X[:8] / 255).astype(np.float32))
+    assert set(seen) == {low}
 
 
 def test_inputs_of_a_batch_get_one_laplace_draw_of_their_own_scale() -> None:
