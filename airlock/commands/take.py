@@ -22,10 +22,11 @@ def command(
 
     Example: airlock take https://example.org/clinic
     """
+    from airlock.evidence.policy import known_key
     from airlock.workspaces.handover import dvc
     from airlock.workspaces.taking import take
 
-    taken = take(place, folder, owner)
+    taken = take(place, folder, None if owner is None else known_key(owner))
     typer.echo(f"{taken.folder}: commit {taken.note.commit[:12]}, every signature of the owner's key holds")
     if owner is None:
         typer.echo(f"  the owner's key is {taken.note.key}: compare it with what the owner tells you")
