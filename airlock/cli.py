@@ -62,9 +62,9 @@ EXTRAS = {
     "rocrate": "bundles",
 }
 
-# Commands that read a table or a model out here, which somebody else may have made: a file of a few kilobytes can
-# unfold to anything.
-READERS = {"add", "explain", "export", "init", "predict"}
+# Commands that read a table or a model out here, which somebody else may have made (a file of a few kilobytes can
+# unfold to anything), or make as many records as they are asked for.
+READERS = {"add", "explain", "export", "init", "mock", "predict"}
 
 # What a disk may answer, and nobody's code is to blame for.
 DISKS = {errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO}

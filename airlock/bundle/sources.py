@@ -62,9 +62,13 @@ class Cache:
     """The DVC cache of a workspace."""
 
     def __init__(self, workspace: Path) -> None:
+        from dvc.exceptions import NotDvcRepoError  # type: ignore[import-untyped]
         from dvc.repo import Repo  # type: ignore[import-untyped]
 
-        self._store: Any = Repo(str(workspace)).cache.local
+        try:
+            self._store: Any = Repo(str(workspace)).cache.local
+        except NotDvcRepoError:
+            raise InputError(f"{workspace} has no .dvc folder: run from the project's top folder") from None
 
     def write(self, item: Mapping[str, Any], target: Path, *, remote: str) -> None:
         """Write one out, as dvc.lock names it, to `target`.

@@ -92,6 +92,8 @@ def admit(
         InputError: that is not a public key, or not a zone.
     """
     present = of_workspace(workspace)
+    if not present.owner:
+        raise InputError(f"{OWNER_KEY} is not there yet: run `dvc repro`, whose first receipt brings it")
     if present.owner != signer.public_key.hex():
         raise KeysError(f"only the owner can admit a key: the key here is not the first in {OWNER_KEY}")
     if objection := outdated(present, newest):

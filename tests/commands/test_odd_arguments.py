@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from airlock.owner.home import Project
+from airlock.owner.keys import Keyring
 from tests.conftest import ROOT
 from tests.test_terminal import MAIN
 
 KEY = "3b6a27bcceb6a42d62a3a8d02a6f0d73653215771de243a63ac048a18b59da29"
+WHO = ("-c", "user.name=A", "-c", "user.email=a@example.org")
 GROUPS = ("", "budget", "data", "keys", "nights")
 
 
@@ -122,3 +126,18 @@ def test_a_commit_outside_git_is_another_matter_than_an_unknown_one(work: Path) 
 
 def test_a_bundle_is_a_file(work: Path) -> None:
     assert "data is a folder: name the file to write" in told(work, "bundle", "--output", "data")
+
+
+def test_where_nothing_has_run_nobody_is_told_that_another_is_the_owner(work: Path) -> None:
+    for command in (["git", "init", "-q"], ["git", "add", "-A"], ["git", *WHO, "commit", "-qm", "First"]):
+        subprocess.run(command, cwd=work, check=True)
+    identity = json.loads((work / "data/project.json").read_text())["id"]
+    os.umask(0o077)
+    Keyring.create(Project(identity, work.parent / "home/airlock" / identity))
+    assert "has no .dvc folder" in told(work, "bundle")
+    (work / ".git/info/exclude").write_text(".dvc\n")
+    (work / ".dvc").mkdir()
+    (work / ".dvc/config").write_text("")
+    assert "has no receipts: run `dvc repro`" in told(work, "bundle")
+    assert "has no receipts: run `dvc repro`" in told(work, "hand-over", str(work.parent / "place"))
+    assert "is not there yet: run `dvc repro`" in told(work, "keys", "admit", KEY)
