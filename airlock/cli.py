@@ -5,8 +5,10 @@ Each command's file is in airlock/commands and imports its work lazily.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
+import locale
 import os
 import resource
 import shutil
@@ -112,6 +114,8 @@ def _register(asked: Sequence[str]) -> None:
 def main() -> None:
     """Run the command; an error becomes one line and its exit code."""
     debug = "--debug" in sys.argv
+    with contextlib.suppress(locale.Error):  # files here are UTF-8, whatever an old machine's own letters are
+        locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
     lifetime.collect_seldom()
     secrecy.keep()
     terminal.guard()

@@ -31,7 +31,9 @@ def work(tmp_path: Path) -> Path:
     return folder
 
 
-def airlock(work: Path, *arguments: str, out: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+def airlock(
+    work: Path, *arguments: str, out: int = subprocess.PIPE, **settings: str
+) -> subprocess.CompletedProcess[str]:
     """Run it without a terminal."""
     home = work.parent / "home"
     home.mkdir(exist_ok=True)
@@ -39,7 +41,7 @@ def airlock(work: Path, *arguments: str, out: int = subprocess.PIPE) -> subproce
     return subprocess.run(
         [sys.executable, "-P", "-c", MAIN, *arguments],
         cwd=work,
-        env={**kept, "HOME": str(home), "AIRLOCK_HOME": str(home / "airlock")},
+        env={**kept, "HOME": str(home), "AIRLOCK_HOME": str(home / "airlock"), **settings},
         stdin=subprocess.DEVNULL,
         stdout=out,
         stderr=subprocess.PIPE,
@@ -141,3 +143,14 @@ def test_where_nothing_has_run_nobody_is_told_that_another_is_the_owner(work: Pa
     assert "has no receipts: run `dvc repro`" in told(work, "bundle")
     assert "has no receipts: run `dvc repro`" in told(work, "hand-over", str(work.parent / "place"))
     assert "is not there yet: run `dvc repro`" in told(work, "keys", "admit", KEY)
+
+
+def test_files_are_utf_8_whatever_the_machine_takes_them_for(work: Path) -> None:
+    """A draft with an umlaut was not read again, or, under Latin-1, written as another one."""
+    rows = "".join(f"{20 + row},{'ja' if row % 2 else 'nein'}\n" for row in range(40))
+    (work / "x.csv").write_text(f"Größe,geheilt\n{rows}")
+    old = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "utf-8"}
+    for asked in (("x.csv", "--name", "x"), ("--draft", "x", "--bounds", "0,300"), ("--confirm", "x")):
+        done = airlock(work, "init", *asked, **old)
+        assert done.returncode == 0, done.stderr
+    assert "Größe" in (work / "data/schemas/x.yaml").read_text(encoding="utf-8")
