@@ -5,8 +5,10 @@ Each command's file is in airlock/commands and imports its work lazily.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
+import locale
 import os
 import resource
 import shutil
@@ -62,9 +64,9 @@ EXTRAS = {
     "rocrate": "bundles",
 }
 
-# Commands that read a table or a model out here, which somebody else may have made: a file of a few kilobytes can
-# unfold to anything.
-READERS = {"add", "explain", "export", "init", "predict"}
+# Commands that read a table or a model out here, which somebody else may have made (a file of a few kilobytes can
+# unfold to anything), or make as many records as they are asked for.
+READERS = {"add", "explain", "export", "init", "mock", "predict"}
 
 # What a disk may answer, and nobody's code is to blame for.
 DISKS = {errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO}
@@ -112,6 +114,8 @@ def _register(asked: Sequence[str]) -> None:
 def main() -> None:
     """Run the command; an error becomes one line and its exit code."""
     debug = "--debug" in sys.argv
+    with contextlib.suppress(locale.Error):  # files here are UTF-8, whatever an old machine's own letters are
+        locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
     lifetime.collect_seldom()
     secrecy.keep()
     terminal.guard()
@@ -125,10 +129,23 @@ def main() -> None:
             leftovers.sweep()
         if param_changes.recover_after_kill(Path.cwd()):
             sys.stderr.write("airlock: params.yaml is again as it was before a run that was killed\n")
-        sys.exit(app(arguments, standalone_mode=False) or 0)
+        code = app(arguments, standalone_mode=False) or 0
+        sys.stdout.flush()
+        sys.exit(code)
+    except BrokenPipeError:  # whoever read it has seen enough (`| head`)
+        _drop_the_rest()
+        sys.exit(1)
     except (Exception, KeyboardInterrupt) as error:
+        if page := _help_that_was_meant(error):
+            sys.stderr.write(f"{page}\n")
+            sys.exit(2)
         message, code = _told(error, " ".join(arguments[:1]))
         _fail(message, code, debug)
+
+
+def _help_that_was_meant(error: BaseException) -> str:
+    """The page of a group of commands that is called without one, which is no error but comes as one."""
+    return str(error) if type(error).__name__ == "NoArgsIsHelpError" else ""
 
 
 def _stop(*_: object) -> None:
@@ -144,12 +161,17 @@ def _told(error: BaseException, command: str) -> tuple[str, int]:
         case AirlockError():
             return str(error), error.exit_code
         case TyperException():
-            return f"{_words(error)} (see `airlock --help`)", 2
+            return f"{_words(error)} (see `{_asked(error)} --help`)", 2
         case ModuleNotFoundError() if error.name in EXTRAS:
             extra = f"pip install 'airlock-pipeline[{EXTRAS[error.name]}]'"
             return f"this needs the package '{error.name}', which is not installed: run `{extra}`", 2
         case MemoryError():
             return f"{command} needs more than half of this machine's memory: look at what it was given", 1
+        case RuntimeError() if str(error).startswith("Symlink loop"):  # as pathlib says it
+            return (
+                "a link leads to itself: check the paths that were given (`ls -l` shows where they lead)",
+                2,
+            )
         case RecursionError():
             return "a file that was read is nested too deep to be honest: `--debug` shows which", 1
         case UnicodeEncodeError() if error.encoding.lower() not in ("utf-8", "utf8"):
@@ -198,8 +220,23 @@ def _words(error: TyperException) -> str:
     return " ".join(str(message).split()).rstrip(".")
 
 
+def _asked(error: TyperException) -> str:
+    """The command that was misspelled, as it was called."""
+    context = getattr(error, "ctx", None)
+    return str(context.command_path) if context else "airlock"
+
+
 def _fail(message: str, code: int, debug: bool) -> None:
     if debug:
         traceback.print_exc()
     sys.stderr.write(f"airlock: {terminal.line(message)}\n")
+    _drop_the_rest()
     sys.exit(code)
+
+
+def _drop_the_rest() -> None:
+    """What cannot be printed leads nowhere: the interpreter would try once more at its end, and say so."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import difflib
+import math
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from airlock.errors import ParamsError
 from airlock.files import read_plain
@@ -18,6 +27,12 @@ Model = TypeVar("Model", bound=BaseModel)
 
 WEIGHING_SHARE = 0.1
 """relevance.share: auto, in the modes that weigh features."""
+LEAST, MOST = 1e-9, 1e9
+"""The least share of a budget, and the largest epsilon, that noise can be drawn for."""
+DEEPEST = 16
+"""Levels of options."""
+LONGEST_INPUT = 80
+"""Of a wrong value, in the line that names it."""
 
 
 def _off(value: Any) -> Any:
@@ -29,6 +44,19 @@ class Section(BaseModel):
     """Base of every section: unknown keys are errors, numbers are finite, values do not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_switch(cls, value: Any, info: ValidationInfo) -> Any:
+        """A bare yes or on is true to YAML, and 1 to a number: nobody meant that."""
+        field = cls.model_fields[info.field_name or ""]
+        if isinstance(value, bool) and _takes_a_number(field.annotation):
+            raise ValueError("input should be a number, and yes, no, on and off are none")
+        return value
+
+
+def _takes_a_number(annotation: Any) -> bool:
+    return annotation in (int, float) or any(map(_takes_a_number, get_args(annotation)))
 
 
 class IngestParams(Section):
@@ -63,8 +91,8 @@ class RelevanceParams(Section):
     """
 
     mode: Annotated[Literal["auto", "off", "statistics", "lrp"], BeforeValidator(_off)] = "auto"
-    share: Literal["auto"] | Annotated[float, Field(gt=0, lt=1)] = "auto"
-    epsilon: Literal["auto"] | Annotated[float, Field(gt=0)] = "auto"
+    share: Literal["auto"] | Annotated[float, Field(ge=LEAST, lt=1)] = "auto"
+    epsilon: Literal["auto"] | Annotated[float, Field(gt=0, le=MOST)] = "auto"
     network: Literal["auto", "public", "released", "raw"] = "auto"
     quantiles: bool = False
 
@@ -88,7 +116,7 @@ class ReleaseParams(Section):
     """
 
     mechanism: str = "coefficients"
-    epsilon: float = Field(1.0, gt=0)
+    epsilon: float = Field(1.0, gt=0, le=MOST)
     delta: float = Field(1e-5, gt=0, lt=1)
     neighbours: Literal["zero-out", "replace-one"] = "zero-out"
     unit: Literal["record", "user"] = "record"
@@ -100,6 +128,22 @@ class ReleaseParams(Section):
     cluster_timeout: float = Field(60, ge=1, le=86400)
     horizon: int | None = Field(None, ge=1, le=4096)
     options: dict[str, Any] = {}
+
+    @field_validator("options")
+    @classmethod
+    def _finite(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """JSON has no other numbers: on its way to a stage such an option would become one that was not given."""
+        _check_finite(options, DEEPEST)
+        return options
+
+
+def _check_finite(value: Any, levels: int) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a number in it is not finite")
+    if not levels:
+        raise ValueError("it is nested too deep")
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_finite(each, levels - 1)
 
 
 class TrainParams(Section):
@@ -138,7 +182,7 @@ class EvaluateParams(Section):
     """Which records a model is judged on. `auto`: public where the data are, otherwise none."""
 
     holdout: Literal["auto", "none", "public", "private"] = "auto"
-    epsilon: float = Field(0.5, gt=0)
+    epsilon: float = Field(0.5, gt=0, le=MOST)
     delta: float = Field(1e-6, gt=0, lt=1)
     measures: Literal["accuracy", "all"] = "accuracy"
 
@@ -200,16 +244,80 @@ def parse_params(text: str, source: str = "params.yaml") -> Params:
     try:
         document = deepcopy(_document(text))  # nested options are the caller's own
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" near line {mark.line + 1}" if mark else ""
-        raise ParamsError(f"{source} is not valid YAML{where}: mend the syntax") from None
+        raise ParamsError(f"{source} is not valid YAML{what_is_wrong(error)}: mend the syntax") from None
     return check(Params, document if document is not None else {}, source)
 
 
 @lru_cache(maxsize=8)
 def _document(text: str) -> Any:
     """What stands in it: one run looks at the same text again and again."""
-    return yaml.safe_load(text)
+    return parse_yaml(text)
+
+
+def parse_yaml(text: str, loader: Any = yaml.SafeLoader) -> Any:
+    """The document in a text. No key may stand twice: the last one would count, and the first be lost without a word
+    (DVC refuses it too).
+
+    Raises:
+        yaml.YAMLError: it is no such text; a date that is none, a number without end and brackets without end are no
+            YAML either.
+    """
+    parser = loader(text)
+    try:
+        node = parser.get_single_node()
+        _refuse_twice(node)
+        return None if node is None else parser.construct_document(node)
+    except (ValueError, OverflowError) as error:
+        raise yaml.YAMLError("a date or a number that is none") from error
+    except RecursionError as error:
+        raise yaml.YAMLError("nested too deep") from error
+    finally:
+        parser.dispose()
+
+
+def parse_value(text: str, source: str) -> Any:
+    """A value of the command line, as params.yaml would have it.
+
+    Raises:
+        ParamsError: it is none.
+    """
+    try:
+        return parse_yaml(text)
+    except yaml.YAMLError:
+        raise ParamsError(f"{source}: '{_cut(text)}' is no value: write it as in params.yaml") from None
+
+
+def what_is_wrong(error: yaml.YAMLError) -> str:
+    """The line that an error of YAML is about, or what it says, with nothing of the text."""
+    if isinstance(error, _Twice):
+        return f" (line {error.line} has a key that stands above already)"
+    mark = getattr(error, "problem_mark", None)
+    if mark:
+        return f" near line {mark.line + 1}"
+    return f" ({error})" if type(error) is yaml.YAMLError else ""
+
+
+class _Twice(yaml.YAMLError):
+    def __init__(self, line: int) -> None:
+        self.line = line
+        super().__init__()
+
+
+def _refuse_twice(node: yaml.Node | None) -> None:
+    left, seen = [node], set()
+    while left:
+        if (found := left.pop()) is None or id(found) in seen:
+            continue
+        seen.add(id(found))
+        if isinstance(found, yaml.SequenceNode):
+            left += found.value
+        if isinstance(found, yaml.MappingNode):
+            keys = set()
+            for key, value in found.value:
+                if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in keys:
+                    raise _Twice(key.start_mark.line + 1)
+                keys.add((key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key))
+                left += [key, value]
 
 
 def check(model: type[Model], document: Any, source: str) -> Model:
@@ -230,11 +338,29 @@ def _first_line(model: type[BaseModel], error: ValidationError) -> str:
             if near
             else f"; valid keys: {', '.join(_keys_beside(model, path[:-1]))}"
         )
-        return f"unknown key '{'.'.join(path)}'{hint}"
-    return (
-        f"{'.'.join(path) or 'document'}: {first['msg'][0].lower()}{first['msg'][1:]} (got "
-        f"{first['input']!r})"
-    )
+        return f"unknown key '{_cut('.'.join(path))}'{hint}"
+    place = _field(model, path)
+    same = [each for each in error.errors() if _field(model, [str(part) for part in each["loc"]]) == place]
+    said = dict.fromkeys(each["msg"].removeprefix("Value error, ") for each in same)
+    words = ", or ".join(f"{each[0].lower()}{each[1:]}" for each in said)
+    return f"{'.'.join(place) or 'document'}: {words} (got {_cut(repr(first['input']))})"
+
+
+def _field(model: type[BaseModel], path: list[str]) -> list[str]:
+    """The part of a path that stands in the file: of alternatives, pydantic adds which one it tried."""
+    for place, part in enumerate(path):
+        field = model.model_fields.get(part)
+        if field is None:
+            return path[:place] or path
+        if not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+            return path[: place + 1]
+        model = field.annotation
+    return path
+
+
+def _cut(text: str) -> str:
+    """What was given, as far as it can be recognised."""
+    return text if len(text) <= LONGEST_INPUT else f"{text[:LONGEST_INPUT]}..."
 
 
 def _keys_beside(model: type[BaseModel], parents: list[str]) -> list[str]:

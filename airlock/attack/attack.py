@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from airlock.attack import laws, targets
 from airlock.attack.samplers import NumpySampler, OwnSampler, Sampler
 from airlock.attack.targets import Finding, Target
 from airlock.errors import InputError, ParamsError, SchemaError
 from airlock.models.features.choice import COLOURS, LEARNED, settle_mechanism
-from airlock.params import Params, check, load_params
+from airlock.params import Params, check, load_params, parse_value
 from airlock.privacy import events
 from airlock.privacy.plan import Facts
 from airlock.records.schema_file import load_schema
@@ -111,7 +110,7 @@ def _option(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ParamsError(f"--option {text} is not KEY=VALUE, for example --option preset=authors-code")
-    return name, yaml.safe_load(value)
+    return name, parse_value(value, f"--option {text}")
 
 
 def facts_of(workspace: Path, like: str) -> Facts:

@@ -17,7 +17,7 @@ from airlock import ledger as ledgers
 from airlock.bundle import CRATE, LEDGER, README, RUNS, attestations, check, container, crate, extract, index
 from airlock.bundle.contents import NAMES, Contents, made_in
 from airlock.bundle.sources import Cache, resolve, write_blobs, write_tool
-from airlock.errors import BundleError, KeysError, LedgerError
+from airlock.errors import BundleError, InputError, KeysError, LedgerError
 from airlock.evidence import audit, checker, receipts
 from airlock.evidence.revisions import Commit, Tree, graph_of, pipelines
 from airlock.owner.home import Project, project
@@ -65,7 +65,7 @@ def make(workspace: Path, output: Path, *, rev: str = "HEAD") -> dict[str, Any]:
         root = Path(temporary)
         _lay_out(workspace, Commit(workspace, commit), root)
         contents = Contents(root)
-        _check_owner(contents, keyring)
+        _check_owner(contents, keyring, commit)
         populations = sorted({str(_document(root, out)["population"]) for out in contents.releases})
         facts = {
             "project": place.id,
@@ -100,9 +100,13 @@ def make_collection(workspace: Path, output: Path, revs: Sequence[str]) -> dict[
     signer = Keyring.load(place).signer
     with tempfile.TemporaryDirectory(prefix="airlock-bundle-") as temporary:
         root = Path(temporary)
-        made = []
+        made: list[dict[str, Any]] = []
         for number, rev in enumerate(revs, start=1):
             commit, _ = resolve(workspace, rev)
+            if any(commit == one["commit"] for one in made):
+                raise InputError(
+                    f"--rev {rev} is commit {commit[:12]}, which is named already: name each once"
+                )
             made.append(make(workspace, root / RUNS / f"{number:02}-{commit[:12]}.zip", rev=commit))
         facts = {
             "project": place.id,
@@ -151,7 +155,12 @@ def _tracked(tree: Tree) -> Iterator[str]:
         yield from (path for path in files for dep in sources if path == dep or path.startswith(dep + "/"))
 
 
-def _check_owner(contents: Contents, keyring: Keyring) -> None:
+def _check_owner(contents: Contents, keyring: Keyring, commit: str) -> None:
+    if not contents.evidence.policy.owner:
+        raise InputError(
+            f"commit {commit[:12]} has no receipts: run `dvc repro`, commit what it made (git add -A && git commit -m "
+            "Release), and bundle that commit"
+        )
     if contents.evidence.policy.owner != keyring.signer.public_key.hex():
         raise KeysError(
             "only the owner can make a bundle: the keys here are not the first that receipts/runner.pub names"

@@ -63,6 +63,8 @@ class Cache:
     """The DVC cache of a workspace."""
 
     def __init__(self, workspace: Path) -> None:
+        if not (workspace / ".dvc").is_dir():
+            raise InputError(f"{workspace} has no .dvc folder: run from the project's top folder")
         self._objects = listings.cache_of(workspace)
 
     def write(self, item: Mapping[str, Any], target: Path, *, remote: str) -> None:

@@ -32,14 +32,16 @@ def command(
     from dataclasses import asdict
 
     from airlock.evidence.audit import audit, collect
+    from airlock.evidence.policy import known_key
     from airlock.owner.checks import custody_problems
     from airlock.owner.home import project
 
-    if not rev and (brought := collect(Path.cwd(), project(Path.cwd()))):
+    key = None if key is None else known_key(key)
+    if rev is None and (brought := collect(Path.cwd(), project(Path.cwd()))):
         typer.echo(f"brought home {len(brought)} receipts of queued experiments: commit receipts/", err=True)
     answer = audit(Path.cwd(), rev)
     problems = [*answer.problems, *_owner_problems(answer, key)]
-    custody = [] if rev else custody_problems(Path.cwd())
+    custody = custody_problems(Path.cwd()) if rev is None else []
     problems += [line for line in custody if not any(line in known for known in problems)]
     if graph or svg:
         _draw(answer, rev, svg)
@@ -79,7 +81,7 @@ def _owner_problems(answer: Audit, key: str | None) -> list[str]:
     from airlock.owner.home import newest_policy, project
 
     place, owner = project(Path.cwd()), answer.evidence.policy.owner
-    if key and key.lower() != owner:
+    if key and key != owner:
         return [f"{OWNER_KEY} names the owner's key {owner or '(none)'}, not {key}"]
     if owner and keys.exist(place) and keys.signer(place).public_key.hex() != owner:
         return [

@@ -99,9 +99,7 @@ def set_cap(
 
     Example: airlock budget set clinic --epsilon 3 --delta 1e-6 --why "ethics board, 12 May"
     """
-    import getpass
-
-    from airlock.owner.home import project
+    from airlock.owner.home import account, project
     from airlock.run import budget, reconcile
 
     budget.check_cap(Path.cwd(), population, delta)
@@ -112,7 +110,7 @@ def set_cap(
             population,
             epsilon,
             delta,
-            who=who or getpass.getuser(),
+            who=who or account(),
             why=why,
             pure=pure,
             slack=slack,
@@ -180,15 +178,13 @@ def recover(
 
     Example: airlock budget recover --why "disk failure, backup of 3 May put back"
     """
-    import getpass
-
     from airlock.errors import LedgerError
-    from airlock.owner.home import project
+    from airlock.owner.home import account, project
     from airlock.run import recovery
 
     place = project(Path.cwd())
     charged, unclear = recovery.recover(
-        place, Path.cwd(), who=who or getpass.getuser(), why=why, population=population
+        place, Path.cwd(), who=who or account(), why=why, population=population
     )
     for release_id in charged:
         typer.echo(f"charged again: release {release_id[:12]}")
@@ -220,10 +216,8 @@ def settle(
 
     Example: airlock budget settle 3f2a9c01 --lost --why "cancelled study"
     """
-    import getpass
-
     from airlock.errors import InputError
-    from airlock.owner.home import project
+    from airlock.owner.home import account, project
     from airlock.run import budget, reconcile, settlement
 
     if lost and back:
@@ -240,7 +234,7 @@ def settle(
         return
     with reconcile.agreed(place, Path.cwd(), ledger):
         book = ledger.give_up if lost else ledger.give_back
-        book(release_id, who=who or getpass.getuser(), why=why)
+        book(release_id, who=who or account(), why=why)
     typer.echo(
         f"release {release_id[:12]}: {'lost, and stays spent' if lost else 'given back, it never started'}"
     )
@@ -256,14 +250,12 @@ def retire(
 
     Example: airlock budget retire clinic --why "consent ended"
     """
-    import getpass
-
-    from airlock.owner.home import project
+    from airlock.owner.home import account, project
     from airlock.run import budget, reconcile
 
     place = project(Path.cwd())
     with reconcile.agreed(place, Path.cwd(), budget.ledger_of(place, Path.cwd(), population)) as ledger:
-        ledger.retire(population, who=who or getpass.getuser(), why=why)
+        ledger.retire(population, who=who or account(), why=why)
     typer.echo(f"{population}: retired; nothing more is released")
 
 

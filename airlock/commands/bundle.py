@@ -27,7 +27,10 @@ def command(
 
     from airlock.bundle import pack
     from airlock.bundle.sources import resolve
+    from airlock.errors import InputError
 
+    if output and output.is_dir():
+        raise InputError(f"{output} is a folder: name the file to write, such as {output / 'submission.zip'}")
     workspace = Path.cwd()
     target = output or workspace / f"airlock-{resolve(workspace, rev[-1])[0][:12]}.zip"
     with Console(stderr=True).status("collecting, checking and signing"):

@@ -71,6 +71,7 @@ def _of_release(folder: Path, most: int) -> Iterator[dict[str, Any]]:
 def _of_file(model: Any, file: Path, most: int) -> Iterator[dict[str, Any]]:
     """Of each record the inputs that contribute most to its answer; a record that the schema drops has none."""
     import numpy as np
+    from rich.console import Console
 
     from airlock.models import explain
     from airlock.models.predict import encoded_batches
@@ -80,20 +81,22 @@ def _of_file(model: Any, file: Path, most: int) -> Iterator[dict[str, Any]]:
     schema = Schema.model_validate(model.document["schema"])
     columns = encoded_columns(schema) if schema.kind == "tabular" else None
     names, row = explain.names_of(model, columns)[0], 0
-    for batch in encoded_batches(model, file):
-        answers, parts = model.predict(batch.x), explain.of_records(model, batch.x)
-        for answer, part, valid in zip(answers, parts, batch.valid, strict=True):
-            row += 1
-            if not valid:
-                continue
-            own = part[:, answer]
-            for index in np.argsort(-np.abs(own), kind="stable")[:most]:
-                yield {
-                    "row": row,
-                    "answer": model.labels[answer],
-                    "input": names[index],
-                    "relevance": _figure(own[index]),
-                }
+    with Console(stderr=True).status("reading") as status:
+        for batch in encoded_batches(model, file):
+            status.update(f"explaining: {row:,} records")
+            answers, parts = model.predict(batch.x), explain.of_records(model, batch.x)
+            for answer, part, valid in zip(answers, parts, batch.valid, strict=True):
+                row += 1
+                if not valid:
+                    continue
+                own = part[:, answer]
+                for index in np.argsort(-np.abs(own), kind="stable")[:most]:
+                    yield {
+                        "row": row,
+                        "answer": model.labels[answer],
+                        "input": names[index],
+                        "relevance": _figure(own[index]),
+                    }
 
 
 def _figure(value: float) -> float:

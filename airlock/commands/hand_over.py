@@ -19,9 +19,12 @@ def command(
 
     Example: airlock hand-over /srv/clinic
     """
+    from rich.console import Console
+
     from airlock.workspaces.handover import hand_over
 
-    note = hand_over(Path.cwd(), place)
+    with Console(stderr=True).status("auditing the commit and pushing what was released"):
+        note = hand_over(Path.cwd(), place)
     typer.echo(f"Commit {note.commit[:12]} of '{note.project}' is handed over at {place}")
     typer.echo(f"The modeller runs: airlock take {shlex.quote(place)} --owner {note.key}")
     typer.echo("  (or an address at which that place can be read, such as https://...)")

@@ -92,7 +92,7 @@ def _sign_policy(key: str, zones: tuple[str, ...]) -> None:
 
     place = project(Path.cwd())
     signer = Keyring.load(place).signer
-    found = policy.admit(Path.cwd(), signer, key.lower(), zones, newest=newest_policy(place))
+    found = policy.admit(Path.cwd(), signer, key, zones, newest=newest_policy(place))
     note_policy(place, found.serial)
     typer.echo(f"{len(found.admitted)} keys may sign beside the owner's: commit {policy.POLICY}")
 
@@ -124,6 +124,14 @@ def dask(
 
 
 def _passphrase(*, confirm: bool) -> str:
-    return os.environ.get("AIRLOCK_PASSPHRASE") or typer.prompt(
-        "Passphrase", hide_input=True, confirmation_prompt=confirm
-    )
+    from airlock.errors import InputError
+
+    if given := os.environ.get("AIRLOCK_PASSPHRASE"):
+        return given
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:  # what is typed would be seen, or nobody types
+        raise InputError(
+            "there is no terminal to ask for the passphrase on: give it in AIRLOCK_PASSPHRASE"
+        ) from None
+    return str(typer.prompt("Passphrase", hide_input=True, confirmation_prompt=confirm))

@@ -22,6 +22,7 @@ def command(
     """
     import numpy as np
     import pyarrow as pa
+    from rich.console import Console
 
     from airlock.errors import InputError
     from airlock.records.generation import MOCK_COLUMN, check_offered, even_draw, records_of, write
@@ -35,9 +36,6 @@ def command(
         check_way(Path.cwd(), f"{folder}/{name}.mock")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: give a folder")
-    random = np.random.default_rng(seed)
-    made = records_of(schema, *even_draw(schema, rows, random), random)
-    marked = made.append_column(MOCK_COLUMN, pa.array(np.ones(rows, np.int8)))
     marks = {
         "kind": "mock",
         "label": "open",
@@ -46,5 +44,9 @@ def command(
         "release": None,
         "seed": seed,
     }
-    paths = write(marked, folder, f"{name}.mock", schema, marks)
+    random = np.random.default_rng(seed)
+    with Console(stderr=True).status(f"making {rows:,} records"):
+        made = records_of(schema, *even_draw(schema, rows, random), random)
+        marked = made.append_column(MOCK_COLUMN, pa.array(np.ones(rows, np.int8)))
+        paths = write(marked, folder, f"{name}.mock", schema, marks)
     typer.echo(f"{rows} mock records of '{name}': {', '.join(str(path) for path in paths)}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from airlock.models.model import Model
+
+Batch = TypeVar("Batch", bound=tuple[Any, ...])
 
 
 def command(
@@ -43,7 +46,7 @@ def command(
         _write(_numbers(loaded, file, as_json=as_json, probabilities=probabilities), output)
         return
     # A record that the schema drops (a missing value, say) has no label.
-    found = [pair for batch in predict(loaded, file) for pair in zip(*batch, strict=True)]
+    found = [pair for batch in _counted(predict(loaded, file)) for pair in zip(*batch, strict=True)]
     labels = [loaded.labels[int(scores.argmax())] if known else None for scores, known in found]
     shares = [_shares(scores) if known and probabilities else None for scores, known in found]
     if as_json and probabilities:
@@ -69,6 +72,18 @@ def command(
     _write(text, output)
 
 
+def _counted(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The same, while a line says how many records there were; the last of a batch are whether each is known."""
+    from rich.console import Console
+
+    rows = 0
+    with Console(stderr=True).status("reading") as status:
+        for batch in batches:
+            rows += len(batch[-1])
+            status.update(f"predicting: {rows:,} records")
+            yield batch
+
+
 def _write(text: str, output: Path | None) -> None:
     if output:
         files.deliver(output, text)
@@ -86,7 +101,7 @@ def _numbers(model: Model, file: Path, *, as_json: bool, probabilities: bool) ->
     if probabilities:
         raise InputError("this model predicts a number, which has no classes: leave out --probabilities")
     found: list[float | None] = []
-    for encoded in encoded_batches(model, file):
+    for encoded, _ in _counted((each, each.valid) for each in encoded_batches(model, file)):
         values = model.expected(encoded.x)
         assert values is not None
         known = zip(values, encoded.valid, strict=True)

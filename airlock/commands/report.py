@@ -164,7 +164,7 @@ def _error(summary: dict[str, Any]) -> str:
 
 def _accuracy(summary: dict[str, Any]) -> str:
     if summary["accuracy"] is None:
-        return "not measured (no holdout; on private records it is a release of its own: airlock evaluate)"
+        return "not measured (no public holdout; on private records it is a release of its own: airlock evaluate)"
     reference = summary["reference_accuracy"]
     beside = "" if reference is None else f"; {reference:.1%} without privacy"
     low, high = summary.get("interval") or (None, None)

@@ -25,6 +25,8 @@ def command(
 
     Example: airlock synthesize --rows 10000 --seed 1
     """
+    from rich.console import Console
+
     from airlock.owner.home import project
     from airlock.params import Params, check, load_params
     from airlock.run import synthesis
@@ -34,7 +36,8 @@ def command(
     document = load_params(workspace / "params.yaml").model_dump()
     document["synthesize"] |= {name: value for name, value in given.items() if value is not None}
     params = check(Params, document, "airlock synthesize")
-    marks = synthesis.make(params, output, workspace=workspace, project=project(workspace))
+    with Console(stderr=True).status("making synthetic records"):
+        marks = synthesis.make(params, output, workspace=workspace, project=project(workspace))
     typer.echo(
         f"{output}: {marks['rows']} synthetic records as Parquet and CSV, from release {marks['release'][:12]}"
     )

@@ -22,10 +22,15 @@ def command(
 
     Example: airlock take https://example.org/clinic
     """
+    from rich.console import Console
+
+    from airlock.evidence.policy import known_key
     from airlock.workspaces.handover import dvc
     from airlock.workspaces.taking import take
 
-    taken = take(place, folder, owner)
+    key = None if owner is None else known_key(owner)
+    with Console(stderr=True).status("bringing what was handed over, and checking it"):
+        taken = take(place, folder, key)
     typer.echo(f"{taken.folder}: commit {taken.note.commit[:12]}, every signature of the owner's key holds")
     if owner is None:
         typer.echo(f"  the owner's key is {taken.note.key}: compare it with what the owner tells you")

@@ -38,12 +38,13 @@ def command(
     Example: airlock verify submission.zip
     """
     from airlock.bundle.verify import VerifyOptions
+    from airlock.evidence.policy import known_key
 
     options = VerifyOptions(
         quick=quick,
         own_code=Path.cwd() if own_code else None,
         records=Path.cwd() if with_records else None,
-        key=key,
+        key=None if key is None else known_key(key),
     )
     verdict = _follow(bundle, options)
     if as_json:

@@ -92,14 +92,13 @@ def admit(
         InputError: that is not a public key, or not a zone.
     """
     present = of_workspace(workspace)
+    if not present.owner:
+        raise InputError(f"{OWNER_KEY} is not there yet: run `dvc repro`, whose first receipt brings it")
     if present.owner != signer.public_key.hex():
         raise KeysError(f"only the owner can admit a key: the key here is not the first in {OWNER_KEY}")
     if objection := outdated(present, newest):
         raise KeysError(objection)
-    if not is_key(key):
-        raise InputError(
-            f"'{key}' is not a public key: it has 64 hexadecimal digits, and `airlock audit` shows it"
-        )
+    key = known_key(key)
     if not set(zones) <= set(ZONES):
         raise InputError(
             f"there is no zone '{', '.join(set(zones) - set(ZONES))}': choose from {', '.join(ZONES)}"
@@ -114,6 +113,19 @@ def admit(
     document = {"body": body, "signature": signer.sign(canonical_json(body)).hex()}
     paths.write(workspace, POLICY, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
     return of_workspace(workspace)
+
+
+def known_key(text: str) -> str:
+    """A public key that somebody typed, as it is written here.
+
+    Raises:
+        InputError: it is none. An empty one (of a script, whose variable is not set) must not pass as no question.
+    """
+    if not is_key(text.lower()):
+        raise InputError(
+            f"'{text}' is not a public key: it has 64 hexadecimal digits, and `airlock audit` shows it"
+        )
+    return text.lower()
 
 
 def is_key(text: str) -> bool:

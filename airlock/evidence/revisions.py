@@ -188,7 +188,7 @@ def _pipelines(files: Iterable[str]) -> list[str]:
 
 def tree_of(workspace: Path, rev: str | None = None) -> Tree:
     """The workspace, or the commit `rev` of it."""
-    return Commit(workspace, rev) if rev else Workspace(workspace)
+    return Workspace(workspace) if rev is None else Commit(workspace, rev)
 
 
 def load_graph(workspace: Path) -> zones.Graph:

@@ -5,7 +5,6 @@ Counts them, fingerprints them, and opens their population's account.
 
 from __future__ import annotations
 
-import getpass
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -16,7 +15,7 @@ from typing import Any
 from airlock.errors import AirlockError, InputError, KeysError
 from airlock.ledger import Ledger, refusals
 from airlock.owner import keys, nights, rows
-from airlock.owner.home import Project
+from airlock.owner.home import Project, account
 from airlock.owner.keys import Keyring
 from airlock.owner.nights import Growth
 from airlock.owner.registry import Registry, changing_registry, load_registry
@@ -206,9 +205,7 @@ def _open_account(project: Project, workspace: Path, schema: Schema, cap: CapReq
     fresh = not schema.public and len(ledger.history()) == 1
     with reconcile.agreed(project, workspace, ledger) if cap or fresh else nullcontext():
         if cap is not None:
-            ledger.set_cap(
-                schema.name, cap.epsilon, cap.delta, who=getpass.getuser(), why="set by airlock add"
-            )
+            ledger.set_cap(schema.name, cap.epsilon, cap.delta, who=account(), why="set by airlock add")
     return ledger.cap(schema.name) is not None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import json
 import os
@@ -219,6 +220,16 @@ def write_private(path: Path, data: bytes) -> None:
     """Write a file that only its owner can read, all of it or nothing."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace(path, data, mode=0o600, durable=True)
+
+
+def account() -> str:
+    """Who is at work, as the ledger writes it down: the account's name, or its number where it has none, as in a
+    container that runs under a bare uid.
+    """
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
 
 
 def owner_log(project: Project, stage: str, event: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 
 from airlock.owner.home import Project
@@ -126,7 +127,7 @@ def _draft_table(entry: Mapping[str, Any]) -> RenderableType:
 
 def plain(text: str) -> str:
     """Names come from a file: no control characters, and no markup of the terminal's."""
-    return "".join(filter(str.isprintable, text)).replace("[", r"\[")
+    return escape("".join(filter(str.isprintable, text)))
 
 
 def _count(count: int, records: int) -> str:

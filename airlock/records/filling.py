@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from airlock.errors import InputError
+from airlock.params import parse_yaml
 from airlock.records.draft_file import flow
 from airlock.records.schema_checks import fits, listed
 from airlock.records.schema_file import LOADER
@@ -55,11 +56,11 @@ def parse_bound(text: str, why: str = "") -> Bound:
 
 def _value(text: str) -> Any:
     """A number or a date; YAML takes 1e9 and 1.5e-3 without a sign or a point for text."""
-    value = yaml.safe_load(text)
     try:
+        value = parse_yaml(text)
         return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
+    except (yaml.YAMLError, ValueError):
+        return text
 
 
 def read_dictionary(path: Path) -> dict[str, Bound]:
@@ -87,7 +88,9 @@ def read_dictionary(path: Path) -> dict[str, Bound]:
     name, low, high, why = wanted
     filled = [row for row in rows if (row[low] or "").strip() and (row[high] or "").strip()]
     return {
-        row[name].strip(): parse_bound(f"{row[low]} {row[high]}", (row[why] or "").strip() if why else "")
+        (row[name] or "").strip(): parse_bound(
+            f"{row[low]} {row[high]}", (row[why] or "").strip() if why else ""
+        )
         for row in filled
     }
 
@@ -104,7 +107,7 @@ def _bounded(text: str) -> list[dict[str, Any]]:
         InputError: it was edited into something that is no schema.
     """
     try:
-        document = yaml.load(text, Loader=LOADER)
+        document = parse_yaml(text, LOADER)
         columns = [column for column in document.get("columns") or [] if column["type"] != "category"]
         label = document.get("label") or {}
         number = [{**label, "name": label["column"]}] if label.get("type") == "number" else []
@@ -147,7 +150,7 @@ def _filled(line: str, bounds: Mapping[str, Bound], filled: list[str], again: bo
     if not line.startswith(f"{start}{{"):
         return line
     try:
-        column = yaml.load(line.removeprefix(start), Loader=LOADER)
+        column = parse_yaml(line.removeprefix(start), LOADER)
         found = bounds.get(column.get(key))
     except (yaml.YAMLError, ValueError, TypeError, AttributeError):
         return line  # written by hand in another way: it stays as it is, and the check names what it lacks

@@ -12,6 +12,7 @@ from airlock.errors import SchemaError
 from airlock.records.schema import Bounds, Column, Label, Schema
 
 FORMAT = " has no format: day first or month first? Write for example format: '%d/%m/%Y'"
+LONGEST_NAME = 100  # of a column, in a message
 
 
 def require_complete(schema: Schema, source: str) -> None:
@@ -63,8 +64,14 @@ def fits(name: str, patterns: Iterable[str]) -> bool:
 
 def listed(names: Sequence[str], most: int = 40) -> str:
     """Names for a message, the first of very many."""
-    quoted = ", ".join(f"'{name}'" for name in names[:most])
+    quoted = ", ".join(f"'{shown(name)}'" for name in names[:most])
     return quoted + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def shown(name: str) -> str:
+    """A name on one line, and as much of it as tells it from others."""
+    line = " ".join(name.splitlines())
+    return line if len(line) <= LONGEST_NAME else f"{line[:LONGEST_NAME]}..."
 
 
 def columns_named(names: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from airlock.errors import SchemaError
 from airlock.files import read_plain
+from airlock.params import parse_yaml, what_is_wrong
 from airlock.records.schema import Schema
 from airlock.records.schema_checks import require_complete
 
@@ -40,7 +41,7 @@ def _parse(path: Path) -> Schema:
     try:
         text = read_plain(path)
         _check_depth(text, path.name)
-        document = yaml.load(text, Loader=LOADER)
+        document = parse_yaml(text, LOADER)
     except FileNotFoundError:
         if not path.parent.exists():
             raise SchemaError(
@@ -51,11 +52,10 @@ def _parse(path: Path) -> Schema:
         ) from None
     except OSError:
         raise SchemaError(f"{path.name} is not a plain file: replace it by the file itself") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        raise SchemaError(
-            f"{path.name} is not valid YAML{f' near line {mark.line + 1}' if mark else ''}: mend the syntax"
-        ) from None
+    except UnicodeDecodeError:
+        raise SchemaError(f"{path.name} is not in UTF-8: write it anew") from None
+    except yaml.YAMLError as error:
+        raise SchemaError(f"{path.name} is not valid YAML{what_is_wrong(error)}: mend the syntax") from None
     try:
         schema = Schema.model_validate(document)
     except ValidationError as error:

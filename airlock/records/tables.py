@@ -272,7 +272,16 @@ def _look_at_csv(path: Path, head: bytes, header: bool) -> Table:
     text = _text(path, head, encoding)
     if len(head) == BLOCK and "\n" not in text and "\r" not in text:
         raise InputError(STRADDLES.format(size=BLOCK >> 20, name=path.name))
-    first = text.lstrip("\ufeff\r\n").split("\n", 1)[0]
+    line = text.lstrip("\ufeff\r\n")
+    if (
+        len(head) < BLOCK and "\n" not in line and "\r" not in line
+    ):  # which the reader takes for no file at all
+        raise InputError(
+            f"{path.name} is empty: it has no records"
+            if header
+            else f"{path.name} has one line without an end: end it with a line break"
+        )
+    first = line.split("\n", 1)[0]
     delimiter = max(DELIMITERS, key=first.count) if any(mark in first for mark in DELIMITERS) else ","
     block = min(LONGEST_BLOCK, max(BLOCK, WIDE_LINES * len(first)))
     table = Table(path, "csv", (), delimiter, header=header, block=block, encoding=encoding)

@@ -16,7 +16,7 @@ from airlock.inside.digests import sha256_path
 from airlock.ledger import Ledger, Quote, Release, refusals
 from airlock.models.features.choice import Choice, choose
 from airlock.owner.home import Project
-from airlock.params import Params
+from airlock.params import Params, parse_value
 from airlock.params import check as check_params
 from airlock.privacy.continual import Errors, expected
 from airlock.privacy.plan import Facts, Plan
@@ -352,8 +352,6 @@ def override(params: Params, settings: Mapping[str, Any]) -> Params:
 
 def read_sweep(options: Iterable[str]) -> list[dict[str, Any]]:
     """Every combination of options like `release.epsilon=0.1,0.5,1`."""
-    import yaml
-
     axes = []
     for option in options:
         key, separator, values = option.partition("=")
@@ -362,5 +360,5 @@ def read_sweep(options: Iterable[str]) -> list[dict[str, Any]]:
                 f"--sweep '{option}' is not KEY=VALUE,VALUE: write for example --sweep "
                 "release.epsilon=0.1,0.5,1"
             )
-        axes.append([(key, yaml.safe_load(value)) for value in values.split(",")])
+        axes.append([(key, parse_value(value, f"--sweep '{option}'")) for value in values.split(",")])
     return [dict(point) for point in itertools.product(*axes)]

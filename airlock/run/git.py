@@ -55,6 +55,8 @@ def commit_of(workspace: Path, revision: str) -> str:
         InputError: there is none.
     """
     found = ask(workspace, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    if not found and ask(workspace, "rev-parse", "--git-dir") is None:
+        raise InputError(f"{workspace} is in no git repository: run from the project's top folder")
     if not found:
         raise InputError(f"no commit '{revision}' here: name one that `git log` lists")
     return found.decode().strip()

@@ -45,6 +45,8 @@ def hand_over(workspace: Path, place: str) -> Note:
         raise InputError("no branch is checked out: run `git switch -c NAME` first, which keeps this commit")
     evidence = Evidence(Commit(workspace, commit))
     keyring = Keyring.load(home)
+    if not evidence.policy.owner:
+        raise InputError(f"commit {commit[:12]} has no receipts: run `dvc repro` and commit what it made")
     if evidence.policy.owner != keyring.signer.public_key.hex():
         raise KeysError(
             "only the owner hands over: the keys here are not those that receipts/runner.pub names"

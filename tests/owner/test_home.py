@@ -11,7 +11,7 @@ import pytest
 from airlock.errors import AirlockError, BoundaryError, InputError, KeysError, SchemaError
 from airlock.files import read_plain
 from airlock.owner import home
-from airlock.owner.home import Project
+from airlock.owner.home import Project, account
 from airlock.owner.keys import Keyring
 from airlock.records import handles
 from airlock.records.schema_file import load_schema
@@ -145,3 +145,11 @@ def test_a_plain_file_is_read(work: Path, tmp_path: Path) -> None:
     (work / "data/schemas/x.yaml").write_text("name: x\n")
     with pytest.raises(SchemaError, match="field required"):
         load_schema(work / "data/schemas/x.yaml")
+
+
+def test_an_account_without_a_name_has_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container that runs under a bare uid every change of a cap ended in an error that nobody foresaw."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 3_999_999_999)
+    assert account() == "uid 3999999999"

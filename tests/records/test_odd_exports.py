@@ -12,11 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from rich.text import Text
 
-from airlock.errors import AirlockError
+from airlock.errors import AirlockError, InputError
+from airlock.owner.log import plain
 from airlock.records.drafting import Draft, draft
 from airlock.records.filling import for_pattern, parse_bound
 from airlock.records.guesses import Wishes
+from airlock.records.schema_checks import listed
 from airlock.records.tables import open_table
 
 ROWS = 60
@@ -174,3 +177,23 @@ def test_a_separator_at_the_end_of_every_line_is_no_column(tmp_path: Path) -> No
     (tmp_path / "table.csv").write_text("\n".join(["x,y,", *(f"{line}{SECRET}" for line in lines)]) + "\n")
     with pytest.raises(AirlockError, match="empty name"):
         draft(open_table(tmp_path / "table.csv"), "table")
+
+
+@pytest.mark.parametrize("text", ["age,readmitted", "\ufeffage,readmitted", "\nage,readmitted"])
+def test_names_without_a_line_break_are_no_records(tmp_path: Path, text: str) -> None:
+    (tmp_path / "export.csv").write_text(text)
+    with pytest.raises(InputError, match="is empty: it has no records"):
+        open_table(tmp_path / "export.csv")
+    with pytest.raises(InputError, match="one line without an end"):
+        open_table(tmp_path / "export.csv", header=False)
+
+
+def test_names_in_a_message_are_on_its_line() -> None:
+    assert listed(["haem\n(g/dl)", " age "]) == "'haem (g/dl)', ' age '"
+    assert len(listed(["x" * 100_000])) < 200
+
+
+def test_names_are_shown_as_they_are_written() -> None:
+    """Brackets are markup to the terminal's tables, also behind a backslash."""
+    for name in ("haem [g/dl]", "[/red]x", "a\\[/b]"):
+        assert Text.from_markup(plain(name)).plain == name

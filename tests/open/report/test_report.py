@@ -175,7 +175,7 @@ def test_an_autoencoder_has_an_error_and_neither_accuracy_nor_classes(inputs: In
     inputs.write("data/metrics/evaluate.json", {**error, "reference_accuracy": 0.97})
     text = words(inputs.page())
     for false in (
-        "no holdout was used",
+        "holdout was used",
         "for the classes",
         "airlock evaluate",
         "97.0 %",
