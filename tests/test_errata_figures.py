@@ -354,3 +354,27 @@ def test_how_neuron_noises_curves_end() -> None:
     assert f"{ends[0]}, {ends[1]} and {ends[2]} %, three keys, {np.mean(ends):.1f} % on average" in page(
         "items"
     )
+
+
+def test_what_canaries_found() -> None:
+    found = {
+        (one["mechanism"], one["epsilon"]): one["findings"][0]
+        for one in kept("attacks")["attacks"]
+        if one["kind"] == "canaries" and one["findings"][0]["proven"] == "infinity"
+    }
+    right = [found["neuron-noise", epsilon]["right"] for epsilon in (0.1, 0.5, 1.0)]
+    least = [f"{found['neuron-noise', epsilon]['epsilon']:.2f}" for epsilon in (0.1, 0.5, 1.0)]
+    text, belief_found = page("neuron-noise"), found["pcdbn", 0.5]
+    assert "{} of 250 guesses are right at a claimed 0.1, {} at 0.5 and {} at 1".format(*right) in text
+    assert "epsilon is at least **{}**, **{}** and {} ".format(*least) in text
+    least.append(f"{belief_found['epsilon']:.2f}")
+    assert (
+        f"{belief_found['right']} of 250 guesses\nare right, so epsilon is at least **{least[3]}**"
+        in page("pcdbn")
+    )
+    attacks = (TOP / "docs/attacks.md").read_text()
+    assert "has {}, {} and {}, pCDBN's program at a claimed 0.5 has **{}**".format(*least) in attacks
+    assert f"(at least {least[3]}) and neuron noise's of 0.1 and 0.5 ({least[0]}, {least[1]})" in page(
+        "items"
+    )
+    assert {one["confidence"] for one in found.values()} == {0.975}

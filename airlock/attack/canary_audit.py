@@ -25,6 +25,11 @@ SIZE, CLASSES = 256, 2
 # How many canaries are guessed, half of them in and half out; fixed before any score is seen. The surest tenth says
 # most where canaries are many, and half of them where they are few (docs/attacks.md, Canaries).
 FEW, PART = 250, 10
+PICTURE = (16, 16, 1)
+PICTURED = {"pcdbn": None, "patch-moments": None, "adlm": "authors-code", "ilm": "authors-code"}
+"""Mechanisms whose canaries are pictures, black and white: always, or where this preset, a program for images, is asked
+for.
+"""
 
 
 @dataclass(frozen=True)
@@ -38,12 +43,21 @@ class Canaries:
     labels: NDArray[np.int64]
     present: NDArray[np.bool_]
     seed: int
+    pictured: bool = False
 
     @property
     def facts(self) -> Facts:
+        kind, shape = ("image", PICTURE) if self.pictured else ("tabular", (SIZE,))
         return Facts(
-            "canaries", True, "tabular", len(self.labels), 0, (SIZE,), ("0", "1"), schema="", fingerprint=""
+            "canaries", True, kind, len(self.labels), 0, shape, ("0", "1"), schema="", fingerprint=""
         )
+
+    @property
+    def encoded(self) -> NDArray[Any]:
+        """As a mechanism reads them, and a model answers them."""
+        if self.pictured:
+            return (255 * self.records).astype(np.uint8).reshape(-1, *PICTURE)
+        return self.records.astype(np.float64)
 
     @property
     def key(self) -> bytes:
@@ -81,7 +95,8 @@ def run(
     params = params.model_copy(update={"relevance": params.relevance.model_copy(update={"mode": "off"})})
     generator = np.random.default_rng(seed)
     bits, labels = generator.integers(0, 2, (canaries, SIZE)), generator.integers(0, CLASSES, canaries)
-    planted = Canaries(bits.astype(np.float32), labels, generator.random(canaries) < 0.5, seed)
+    present = generator.random(canaries) < 0.5
+    planted = Canaries(bits.astype(np.float32), labels, present, seed, _pictured(params))
     if params.release.mechanism == "dp-sgd":
         scores = {"canaries by their losses in one model": _descended(release, params, planted, factor)}
     else:
@@ -90,6 +105,11 @@ def run(
     # Two bounds for each way to score: all of them hold together at the confidence that was asked for.
     each = 1 - (1 - confidence) / (2 * len(scores))
     return [_row(name, plan, planted, found, each) for name, found in scores.items()]
+
+
+def _pictured(params: Params) -> bool:
+    name, preset = params.release.mechanism, params.release.options.get("preset")
+    return name in PICTURED and PICTURED[name] in (None, preset)
 
 
 def _row(name: str, plan: Plan, planted: Canaries, scores: Any, confidence: float) -> dict[str, Any]:
@@ -162,7 +182,8 @@ def _released(
     drawn = params.model_copy(
         update={"release": params.release.model_copy(update={"epsilon": params.release.epsilon / factor})}
     )
-    records = (planted.records * planted.present[:, None]).astype(np.float64)
+    records = planted.encoded.copy()
+    records[~planted.present] = 0
     reader = InMemory(
         [pack(Encoded(records, planted.known.astype(np.int32), planted.present.astype(np.uint8)))]
     )
@@ -191,9 +212,9 @@ def _released(
         {"data": data, **details},
     )
     trained = training.train(params.train, release, tensors)
-    losses = _losses(trained.model.logits(planted.records.astype(np.float64)), planted.labels)
+    losses = _losses(trained.model.logits(planted.encoded), planted.labels)
     scores = {"canaries by their losses in one model": -losses}
-    if {"gram", "cross"} <= tensors.keys() and "features" in details:
+    if {"gram", "cross"} <= tensors.keys() and "features" in details and not planted.pictured:
         scores["canaries by a matched filter on released sums"] = _matched(planted, tensors, details)
     return scores
 

@@ -234,7 +234,7 @@ def draw(curves: list[Curve]) -> None:
             own = [one for one in own if not one.get("after")]
             for curve in sorted(own, key=_named):
                 up = [100 * value for value in curve["accuracies"]]
-                shade = KEYS.get(curve.get("key"), colour)
+                shade = KEYS.get(curve.get("key") or 0, colour)
                 style = ":" if curve["options"].get("batch") == WHOLE else "-"
                 panel.plot(range(1, len(up) + 1), up, style, label=_label(curve), color=shade)
             if paper and own:

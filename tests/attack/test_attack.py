@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from airlock.attack import attack
+from airlock.attack import attack, canary_audit
 from airlock.errors import InputError, ParamsError
 from airlock.params import Params, load_params
 from tests.conftest import Workspace
@@ -181,6 +181,19 @@ def test_canaries_audit_networks_trained_on_perturbed_records(
     assert 0 <= found["epsilon"] <= 2.0
     assert found["verdict"] == ("within the proof" if mechanism == "ilm" else "nothing is proven")
     assert json.dumps(found, allow_nan=False)
+
+
+def test_canaries_of_a_program_for_images_are_pictures() -> None:
+    """The weights of pCDBN's published network, trained on pictures, say who was there."""
+    asked = params("pcdbn", epsilon=0.5, preset="authors-code", maps=[2, 2], epochs=1500)
+    (found,) = attacks.audit_canaries(asked, canaries=100, seed=0, confidence=0.95)
+    assert found["epsilon"] > 0.5
+    assert found["verdict"] == "refutes the claim"
+    planted = canary_audit.Canaries(
+        np.ones((2, 256), np.float32), np.zeros(2, int), np.ones(2, bool), 0, True
+    )
+    assert (planted.facts.kind, planted.facts.shape) == ("image", (16, 16, 1))
+    assert planted.encoded.dtype == np.uint8 and (planted.encoded == 255).all()
 
 
 def test_params_of_the_project_can_be_attacked() -> None:
