@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airlock.errors import AirlockError, InputError, KeysError
+from airlock.evidence import receipts
 from airlock.ledger import Ledger, refusals
 from airlock.owner import keys, nights, rows
 from airlock.owner.home import Project, account
@@ -215,15 +216,15 @@ def _names_private_data(project: Project, workspace: Path) -> bool:
         return True
     if any(not entry["public"] for entry in load_registry(project).populations.values()):
         return True
-    return any(_spent_real_budget(path) for path in (workspace / "receipts").glob("*/*.json"))
+    return any(_spent_real_budget(text) for _, text in receipts.files(workspace))
 
 
-def _spent_real_budget(receipt: Path) -> bool:
+def _spent_real_budget(receipt: str) -> bool:
     try:
-        ledger = json.loads(receipt.read_text())["body"].get("ledger")
-    except (ValueError, KeyError, AttributeError):
+        ledger = json.loads(receipt)["body"].get("ledger")
+        return bool(ledger) and not ledger.get("scratch")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False  # not a receipt: the audit tells
-    return bool(ledger) and not ledger.get("scratch")
 
 
 def _refuse_known(registry: Registry, handle: Handle, fingerprints: list[str], schema: Schema) -> None:

@@ -221,7 +221,7 @@ def _feed(descriptor: int, data: bytes) -> None:
 def _drain(descriptor: int, hear: Listener, most: int) -> None:
     for line in lines(descriptor, most):
         if (event := as_event(line)) is not None:
-            with suppress(ValueError, KeyError, TypeError):
+            with suppress(ValueError, KeyError, TypeError, OSError):  # as of a terminal that is gone
                 hear(event)
 
 

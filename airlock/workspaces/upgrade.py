@@ -148,8 +148,8 @@ def _undo(workspace: Path, backup: Mapping[str, bytes], added: tuple[str, ...]) 
 
 def _state(workspace: Path) -> dict[str, Mapping[str, str]]:
     """What each lock says now; nothing where it cannot be read."""
-    found = sorted((workspace / lock.FOLDER).glob("*.json"))
-    return {f"{lock.FOLDER}/{file.name}": lock.files(file.read_text()) for file in found}
+    found = sorted(f"{lock.FOLDER}/{file.name}" for file in (workspace / lock.FOLDER).glob("*.json"))
+    return {path: lock.files((_bytes(workspace, path) or b"").decode()) for path in found}
 
 
 def _reason(

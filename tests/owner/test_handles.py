@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.csv
 import pytest
 
-from airlock.errors import InputError, KeysError, LedgerError, SchemaError
+from airlock.errors import BoundaryError, InputError, KeysError, LedgerError, SchemaError
 from airlock.ledger import Ledger
 from airlock.owner import add, registry
 from airlock.owner.add import CapRequest
@@ -157,6 +157,21 @@ def test_a_missing_ledger_is_never_a_fresh_start(clinic: Clinic) -> None:
     with pytest.raises(LedgerError):
         clinic.add(path)
     assert not (clinic.root / "data/handles/clinic/records.json").exists()
+
+
+def test_no_receipt_is_read_through_a_link(clinic: Clinic, tmp_path: Path) -> None:
+    """A commit with one to /dev/zero had `airlock add` take all memory; what it leads to may say anything."""
+    (tmp_path / "anything.json").write_text(json.dumps({"body": {"ledger": {"scratch": True}}}))
+    receipt = clinic.root / "receipts/release/0123456789abcdef.json"
+    receipt.parent.mkdir(parents=True)
+    receipt.symlink_to(tmp_path / "anything.json")
+    with pytest.raises(BoundaryError, match="is a link"):
+        clinic.add(clinic.file(records(40)))
+    receipt.unlink()
+    receipt.write_text(json.dumps({"body": {"ledger": 3}}))
+    assert clinic.add(clinic.file(records(40))).handle.n == 40, (
+        "the control; what is no receipt is the audit's to tell"
+    )
 
 
 def test_lost_keys_are_not_replaced(clinic: Clinic) -> None:

@@ -4,16 +4,20 @@ record.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import sqlite3
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from airlock.run import handover
 from tests.conftest import Workspace
 
 SECRET = "734512.125"
@@ -128,6 +132,22 @@ def test_a_log_that_cannot_be_written_is_one_line_and_the_stage_is_heard_to_its_
     before = spent(finished)
     assert finished.run("airlock", "run", "release").returncode == 0
     assert spent(finished) == before, "what was reserved is taken over"
+
+
+def test_a_stage_is_heard_to_its_end_though_nobody_sees_its_progress() -> None:
+    """As on a terminal that is gone: a thread that ends leaves the stage with a pipe that nobody reads."""
+    told = []
+
+    def hear(event: Mapping[str, Any]) -> None:
+        told.append(event["label"])
+        raise OSError(errno.EIO, "Input/output error")
+
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as pipe:
+        for label in ("first", "second"):
+            pipe.write(json.dumps({"kind": "progress", "label": label, "done": 1, "total": 2}) + "\n")
+    handover._drain(reader, hear, 1000)
+    assert told == ["first", "second"]
 
 
 def reserved(workspace: Workspace) -> int:

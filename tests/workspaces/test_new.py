@@ -182,6 +182,15 @@ def test_an_upgrade_puts_nothing_in_the_place_of_what_is_ones_own(tmp_path: Path
         assert (root / name).lstat().st_ino == before
 
 
+def test_an_upgrade_reads_no_lock_behind_a_link(tmp_path: Path) -> None:
+    """A commit with one to /dev/zero took all memory before anything was looked at."""
+    create(tmp_path / "clinic")
+    root, name = tmp_path / "clinic", lock.place("train")
+    (root / name).rename(tmp_path / "train.json")
+    (root / name).symlink_to(tmp_path / "train.json")
+    assert set(upgrade(root, only_check=True).reasons) == {"train"}
+
+
 def test_a_clone_of_the_product_is_not_upgraded(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no tool/shipped\.json"):
         upgrade(tmp_path)
