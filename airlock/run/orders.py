@@ -126,6 +126,8 @@ def _ready(
     nights.check_first(stage.name, params, facts)
     if stage.name in MECHANISMS_OWN:
         questions.check_device(params, workspace=workspace, project=project)
+    plans = [order.plan for order in priced]
+    questions.check_encoder(plans, facts, params, workspace=workspace, project=project)
     for order in priced:
         if order.horizon and not _exists(order, ledger, project):
             nights.check_participations(project, facts)
