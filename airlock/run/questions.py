@@ -30,7 +30,8 @@ from airlock.wall.grants import Held
 from airlock.wall.layers import Layer, choose
 
 PRICING = "stages.pricing"
-ENCODERS = "data/encoders"
+EVALUATION = "stages.release.evaluate_private"
+ENCODERS, MODEL = "data/encoders", "data/model"
 _WRITTEN = "/.airlock/written"
 
 
@@ -194,6 +195,23 @@ def check_encoder(
             function="check_encoder",
             deps=[ENCODERS],
         )
+
+
+def check_model(facts: Facts, params: Params, *, workspace: Path, project: Project) -> None:
+    """Refuse a model that is not for such records, before anything is reserved for judging it.
+
+    Raises:
+        StageFailed: with the fix.
+    """
+    ask(
+        EVALUATION,
+        {"facts": asdict(facts)},
+        params=params,
+        workspace=workspace,
+        project=project,
+        function="check_model",
+        deps=[MODEL],
+    )
 
 
 def _checked(stages: Sequence[str], answer: Any) -> Plans:
