@@ -34,6 +34,19 @@ def check_device(room: Room) -> bool:
     return True
 
 
+def check_encoder(room: Room) -> bool:
+    """Whether the encoder that a release asks for is here, and one that can be used.
+
+    Raises:
+        InputError, ReleaseError: it is not.
+    """
+    from airlock.models.features import encoder
+
+    encoder.look_in(room.paths)
+    encoder.Encoder(str(room.facts["encoder"]), tuple(room.facts["shape"])).ready()
+    return True
+
+
 def _plans(module: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     params, facts = Params.model_validate(asked["params"]), Facts.from_json(asked["facts"])
     return {out: plan.to_json() for out, plan in importlib.import_module(module).plans(params, facts).items()}

@@ -167,6 +167,15 @@ def test_private_records_are_judged_only_by_a_release_of_its_own(private: Worksp
     assert refused.returncode == 2 and "nothing was charged" in refused.stderr
     assert history(private) == before, "a model of another column is not judged, and not charged"
     private.set("train.target", None)
+    place = private.root / "data/model/model.json"
+    kept = place.read_text()
+    document = json.loads(kept)
+    place.unlink()
+    place.write_text(json.dumps({**document, "labels": [*document["labels"][:-1], "another"]}))
+    refused = private.run("airlock", "run", "evaluate-private", check=False)
+    assert "data/model is for records of another kind, shape or labels" in refused.stderr
+    assert history(private) == before, "nor one of other labels"
+    place.write_text(kept)
     said = private.run("airlock", "evaluate").stdout
     assert len(json.loads(history(private))) > len(json.loads(before)), "judging is charged"
     judged = json.loads((private.root / "data/released/evaluation/release.json").read_text())

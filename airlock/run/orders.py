@@ -55,6 +55,7 @@ def read_facts(workspace: Path) -> tuple[Facts, int | None]:
 
 MECHANISMS_OWN = ("relevance", "release")
 """Stages that run a mechanism, and so with `release.options`."""
+EVALUATES = "evaluate-private"
 UNPRICED = ("users", "columns", "layout", "label", "split")
 """Facts on which no price rests: they choose a feature map or names, older data sets have others, and the split is
 in the key of the sealed files.
@@ -126,6 +127,10 @@ def _ready(
     nights.check_first(stage.name, params, facts)
     if stage.name in MECHANISMS_OWN:
         questions.check_device(params, workspace=workspace, project=project)
+    if stage.name == EVALUATES:
+        questions.check_model(facts, params, workspace=workspace, project=project)
+    plans = [order.plan for order in priced]
+    questions.check_encoder(plans, facts, params, workspace=workspace, project=project)
     for order in priced:
         if order.horizon and not _exists(order, ledger, project):
             nights.check_participations(project, facts)

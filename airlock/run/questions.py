@@ -30,6 +30,8 @@ from airlock.wall.grants import Held
 from airlock.wall.layers import Layer, choose
 
 PRICING = "stages.pricing"
+EVALUATION = "stages.release.evaluate_private"
+ENCODERS, MODEL = "data/encoders", "data/model"
 _WRITTEN = "/.airlock/written"
 
 
@@ -171,6 +173,45 @@ def check_device(params: Params, *, workspace: Path, project: Project) -> None:
     if device not in ("auto", "cpu"):
         asked = {"device": device}
         ask(PRICING, asked, params=params, workspace=workspace, project=project, function="check_device")
+
+
+def check_encoder(
+    priced: Sequence[Plan], facts: Facts, params: Params, *, workspace: Path, project: Project
+) -> None:
+    """Refuse an encoder that is not here or cannot be used, before anything is reserved for what would run through it.
+
+    Raises:
+        StageFailed: with the fix.
+    """
+    values = [value for plan in priced for value in plan.parameters.values() if isinstance(value, str)]
+    for name in sorted({value for value in values if value.startswith("onnx:")}):
+        asked = {"encoder": name, "shape": list(facts.shape)}
+        ask(
+            PRICING,
+            asked,
+            params=params,
+            workspace=workspace,
+            project=project,
+            function="check_encoder",
+            deps=[ENCODERS],
+        )
+
+
+def check_model(facts: Facts, params: Params, *, workspace: Path, project: Project) -> None:
+    """Refuse a model that is not for such records, before anything is reserved for judging it.
+
+    Raises:
+        StageFailed: with the fix.
+    """
+    ask(
+        EVALUATION,
+        {"facts": asdict(facts)},
+        params=params,
+        workspace=workspace,
+        project=project,
+        function="check_model",
+        deps=[MODEL],
+    )
 
 
 def _checked(stages: Sequence[str], answer: Any) -> Plans:

@@ -64,6 +64,16 @@ def plans(params: Params, facts: Facts) -> dict[str, Plan]:
     return {EVALUATION: Plan(NAME, VERSION, parameters, passes=1, proven=proven)}
 
 
+def check_model(room: Room) -> bool:
+    """Whether the model can be judged on such records: asked before anything is reserved.
+
+    Raises:
+        InputError: it cannot.
+    """
+    fitting_model(room, Facts.from_json(room.facts["facts"]))
+    return True
+
+
 def main(room: Room) -> None:
     """Count, add noise, write accuracy with its standard error, and what else was asked for."""
     encoder.look_in(room.paths)

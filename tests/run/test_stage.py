@@ -5,6 +5,7 @@ record.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import signal
@@ -15,6 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from airlock.run import handover
@@ -207,6 +211,55 @@ def test_a_device_that_is_not_here_is_refused_before_anything_is_reserved(
     (line,) = done.stderr.splitlines()
     assert "release.options.device 'nowhere' is not on this machine: use auto or cpu" in line
     assert (spent(finished), reserved(finished)) == (before, entries)
+
+
+SCANS = """name: scans
+kind: image
+public: true
+confirmed: true
+label: {column: finding, classes: [healthy, ill]}
+image: {height: 8, width: 8, column: scan, bounds: [0, 255]}
+features: onnx:clinic.onnx
+encoder: {sha256: SHA, width: WIDTH, seen: generated pictures, vouched_by: the physicist}
+"""
+
+
+def test_an_encoder_that_cannot_be_used_is_refused_before_anything_is_reserved(workspace: Workspace) -> None:
+    """A width that is corrected is another schema, and with it another release: both would be charged."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    make, root = onnx.helper, workspace.root
+    graph = make.make_graph(
+        [make.make_node("Flatten", ["pictures"], ["features"])],
+        "encoder",
+        [make.make_tensor_value_info("pictures", onnx.TensorProto.FLOAT, ["n", 1, 8, 8])],
+        [make.make_tensor_value_info("features", onnx.TensorProto.FLOAT, None)],
+    )
+    made = make.make_model(graph, opset_imports=[make.make_opsetid("", 20)], ir_version=10)
+    (root / "data/encoders/clinic.onnx").write_bytes(made.SerializeToString())
+    digest = hashlib.sha256(made.SerializeToString()).hexdigest()
+    generator = np.random.default_rng(0)
+    scans = [one.tobytes() for one in generator.integers(0, 256, (30, 64), dtype=np.uint8)]
+    pq.write_table(
+        pa.table({"scan": scans, "finding": ["healthy", "ill"] * 15}), workspace.home / "scans.parquet"
+    )
+    for key, value in {"dataset": "scans", "evaluate.holdout": "none"}.items():
+        workspace.set(key, value)
+
+    def released(width: int) -> subprocess.CompletedProcess[str]:
+        text = SCANS.replace("SHA", digest).replace("WIDTH", str(width))
+        (root / "data/schemas/scans.yaml").write_text(text)
+        workspace.run("airlock", "add", str(workspace.home / "scans.parquet"), "--name", "scans")
+        workspace.run("airlock", "run", "ingest")
+        return workspace.run("airlock", "run", "relevance", check=False)
+
+    done = released(63)
+    assert done.returncode == 1
+    assert "clinic.onnx gives 64 features and the schema says 63: correct it" in done.stderr
+    assert reserved(workspace) == 0
+    done = released(64)
+    assert done.returncode == 0, done.stderr
+    assert reserved(workspace) == 1
 
 
 def _inside(pid: str, workspace: Workspace) -> bool:

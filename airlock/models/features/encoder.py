@@ -47,10 +47,19 @@ class Encoder:
             raise InputError(f"'{name}' names no encoder of up to {WIDEST} features")
         self.file, self.width, self.sha256, self.shape = matched[1], int(matched[2]), matched[3], shape
 
-    def __call__(self, images: NDArray[np.uint8]) -> Rows:
-        """Rows of pictures (n, height, width, channels), each by itself."""
+    def ready(self) -> Any:
+        """The encoder, tried on made-up pictures.
+
+        Raises:
+            InputError, ReleaseError: it is not there, is not the one that was named, or is none that can be used.
+        """
         run = session(str(_place[0] / self.file), self.sha256)
         self._try(run)
+        return run
+
+    def __call__(self, images: NDArray[np.uint8]) -> Rows:
+        """Rows of pictures (n, height, width, channels), each by itself."""
+        run = self.ready()
         return np.concatenate([self._row(run, images[place : place + 1]) for place in range(len(images))])
 
     def _row(self, run: Any, image: NDArray[np.uint8]) -> Rows:
@@ -74,10 +83,18 @@ class Encoder:
         """Made-up pictures in two orders: whoever remembers or draws answers differently.
 
         Raises:
-            ReleaseError: it does, or gives another number of features than was said.
+            ReleaseError: it does, fails, or gives another number of features than was said.
         """
         tried = np.random.default_rng(0).integers(0, 256, (TRIED, *self.shape), dtype=np.uint8)
-        if (size := self._features(run, tried[:1]).size) != self.width:
+        try:
+            size = self._features(run, tried[:1]).size
+        except Exception as error:
+            height, width, channels = self.shape
+            raise ReleaseError(
+                f"{self.file} fails on a made-up picture of {height} x {width} with {channels} channels, as the schema "
+                "has them: an encoder takes (n, channels, height, width)"
+            ) from error
+        if size != self.width:
             raise ReleaseError(
                 f"{self.file} gives {size} features and the schema says {self.width}: correct it"
             )
