@@ -161,7 +161,7 @@ def _told(error: BaseException, command: str) -> tuple[str, int]:
         case AirlockError():
             return str(error), error.exit_code
         case TyperException():
-            return f"{_words(error)} (see `{_asked(error)} --help`)", 2
+            return f"{_words(error)} (see `{_asked(error, command)} --help`)", 2
         case ModuleNotFoundError() if error.name in EXTRAS:
             extra = f"pip install 'airlock-pipeline[{EXTRAS[error.name]}]'"
             return f"this needs the package '{error.name}', which is not installed: run `{extra}`", 2
@@ -220,10 +220,12 @@ def _words(error: TyperException) -> str:
     return " ".join(str(message).split()).rstrip(".")
 
 
-def _asked(error: TyperException) -> str:
+def _asked(error: TyperException, command: str) -> str:
     """The command that was misspelled, as it was called."""
     context = getattr(error, "ctx", None)
-    return str(context.command_path) if context else "airlock"
+    if context:
+        return str(context.command_path)
+    return f"airlock {command}" if command in COMMANDS else "airlock"
 
 
 def _fail(message: str, code: int, debug: bool) -> None:

@@ -53,6 +53,7 @@ def command(
         1.0,
         "--noise-factor",
         min=1e-6,
+        max=1e6,
         help="With --accounting or --canaries: attack a faulty copy; 0.5 is half the noise.",
     ),
     sampler: str = typer.Option(
@@ -69,7 +70,7 @@ def command(
         help="Attack on these records, with the last one and without it, instead of a search.",
     ),
     canaries: int = typer.Option(
-        0, "--canaries", min=0, help="Audit one release with so many canaries instead."
+        0, "--canaries", min=0, max=1_000_000, help="Audit one release with so many canaries instead."
     ),
     save: Path = typer.Option(
         None, "--save", help="Add the findings to this JSON file, for `airlock compare`."
@@ -91,6 +92,9 @@ def command(
     )
     if noise_factor != 1.0 and not (accounting or canaries):
         raise InputError("--noise-factor changes the drawn noise: give --accounting or --canaries with it")
+    for given in (release, records):
+        if given and not given.exists():
+            raise InputError(f"there is no {given}: check the path")
     trials = trials or (200_000 if accounting else 1000)
     what = name if name in attack.STAGES else "release"
     schema = workspace / f"data/schemas/{params.dataset}.yaml"
@@ -142,7 +146,10 @@ def _ask(
     from airlock.run.questions import ask
 
     tasks: dict[str, Any] = {}
-    with Progress(console=Console(stderr=True), transient=True, disable=silent) as progress:
+    console = Console(stderr=True)
+    with Progress(
+        console=console, transient=True, disable=silent or not console.is_terminal
+    ) as progress:  # a log gets none, nor the empty line below it
 
         def listen(event: Mapping[str, Any]) -> None:
             if event["kind"] == "progress":

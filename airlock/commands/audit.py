@@ -41,7 +41,7 @@ def command(
         typer.echo(f"brought home {len(brought)} receipts of queued experiments: commit receipts/", err=True)
     answer = audit(Path.cwd(), rev)
     problems = [*answer.problems, *_owner_problems(answer, key)]
-    custody = custody_problems(Path.cwd()) if rev is None else []
+    custody: list[str] = custody_problems(Path.cwd()) if rev is None else []
     problems += [line for line in custody if not any(line in known for known in problems)]
     if graph or svg:
         _draw(answer, rev, svg)

@@ -72,7 +72,10 @@ def _follow(bundle: Path, options: VerifyOptions) -> Verdict:
         TextColumn("{task.completed}/{task.total}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:  # a log gets none, nor the empty line below it
         task = progress.add_task("opening", total=None)
 
         def tell(label: str, done: int, total: int) -> None:

@@ -150,7 +150,7 @@ def missing(name: str) -> str:
     """
     return (
         f"the ledger {name} is missing: restore it from a backup (a first `airlock add FILE` starts "
-        "one), or check AIRLOCK_HOME"
+        "one), or check AIRLOCK_HOME (in a workspace that was taken, only the owner has one)"
     )
 
 

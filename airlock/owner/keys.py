@@ -277,7 +277,7 @@ def _read(path: Path) -> bytes:
     except FileNotFoundError:
         raise KeysError(
             f"no {path.name} key in {path.parent}: restore your backup (airlock keys restore FILE), or "
-            "start with `airlock add`"
+            "start with `airlock add` (in a workspace that was taken, only the owner has keys)"
         ) from None
     if stat.S_IMODE(mode) & 0o077:
         raise KeysError(

@@ -126,10 +126,14 @@ def _plain_errors(place: str) -> Iterator[None]:
             f"{shown(place)} cannot be read (no such file or directory): check the path"
         ) from None
     except ImportError as error:
-        raise InputError(
-            f"{shown(place)} needs the package '{error.name or 'of its protocol'}': install it beside airlock"
-        ) from None
+        package = error.name or getattr(error.__cause__, "name", None)
+        what = f"the package '{package}'" if package else "the package of its protocol"
+        raise InputError(f"{shown(place)} needs {what}: install it beside airlock") from None
     except Exception as error:
+        if str(error).startswith("Protocol not known"):  # as fsspec says it
+            raise InputError(
+                f"{shown(place)} cannot be read (no kind of address that is known): give a path, s3://, gs://, https://"
+            ) from None
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise InputError(
             f"{shown(place)} cannot be read ({str(reason).lower()}): check the address and your access to it"

@@ -74,8 +74,10 @@ class Table:
 
         Raises:
             RecordError: a line has too many or too few fields.
-            InputError: the file is damaged.
+            InputError: the file is damaged, or lacks one of the columns.
         """
+        if missing := [name for name in columns or () if name not in self.columns]:
+            raise InputError(f"{self.path.name} has no column '{missing[0]}'")
         with _plain_errors(self.path, self.format, header=self.header):
             yield from (self._parquet(columns) if self.format == "parquet" else self._csv(columns))
 

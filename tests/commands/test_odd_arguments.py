@@ -77,6 +77,9 @@ def test_a_group_of_commands_without_one_shows_its_page(work: Path, group: str) 
         ("budget show --x", "airlock budget show --help"),
         ("init --lable x file", "airlock init --help"),
         ("run", "airlock run --help"),
+        ("attack coefficients --option", "airlock attack --help"),
+        ("attack coefficients --accounting --noise-factor inf", "airlock attack --help"),
+        ("attack coefficients --canaries 99999999999", "airlock attack --help"),
     ],
 )
 def test_what_was_misspelled_names_its_own_page(work: Path, asked: str, page: str) -> None:
@@ -154,3 +157,9 @@ def test_files_are_utf_8_whatever_the_machine_takes_them_for(work: Path) -> None
         done = airlock(work, "init", *asked, **old)
         assert done.returncode == 0, done.stderr
     assert "Größe" in (work / "data/schemas/x.yaml").read_text(encoding="utf-8")
+
+
+def test_what_is_not_there_is_named_before_anything_is_started(work: Path) -> None:
+    (work / "x.zip").write_bytes(b"no bundle")
+    assert "there is no /nope.csv" in told(work, "attack", "coefficients", "--records", "/nope.csv")
+    assert "no bundle at nope" in told(work, "verify", "nope")

@@ -197,3 +197,12 @@ def test_names_are_shown_as_they_are_written() -> None:
     """Brackets are markup to the terminal's tables, also behind a backslash."""
     for name in ("haem [g/dl]", "[/red]x", "a\\[/b]"):
         assert Text.from_markup(plain(name)).plain == name
+
+
+def test_a_column_that_a_table_lacks_is_named(tmp_path: Path) -> None:
+    """It was said that the file is damaged."""
+    (tmp_path / "export.csv").write_text("age,readmitted\n1,yes\n")
+    pa.parquet.write_table(pa.table({"age": [1]}), tmp_path / "export.parquet")
+    for name in ("export.csv", "export.parquet"):
+        with pytest.raises(InputError, match="has no column 'ward'"):
+            next(open_table(tmp_path / name).batches(["age", "ward"]))

@@ -166,3 +166,10 @@ def test_records_at_an_address_are_ingested_behind_the_wall(
     pq.write_table(records(40, seed=5), tmp_path / "parts/part-2.parquet")
     done = workspace.run("airlock", "run", "ingest", check=False)
     assert done.returncode != 0 and "changed since they were added" in done.stderr
+
+
+def test_an_address_that_cannot_be_reached_says_what_it_needs() -> None:
+    with pytest.raises(InputError, match="needs the package '"):
+        parts_of("dropbox://nobody/x")
+    with pytest.raises(InputError, match="no kind of address that is known"):
+        parts_of("nobody://x/y")
