@@ -34,19 +34,15 @@ def private_evaluation(root: Path) -> dict[str, Any] | None:
     try:
         made = manifest.load(folder)
         figures = parse_json((folder / "evaluation.json").read_text())
-        records = int(figures["records"])
+        if (records := int(figures["records"])) < 1:
+            return None
         if "errors" in figures:
             return {**_said(made, records), "accuracy": None, **_errors(figures)}
         accuracy = float(figures["accuracy"])
-        noise = float(figures["noise_of_accuracy"])
+        interval = list(noisy_share(accuracy, records, float(figures["noise_of_accuracy"])))
+        return {**_said(made, records), "accuracy": accuracy, "interval": interval, **_measures(figures)}
     except (AirlockError, OSError, ValueError, KeyError, TypeError, ArithmeticError):
         return None
-    return {
-        **_said(made, records),
-        "accuracy": accuracy,
-        "interval": list(noisy_share(accuracy, records, noise)),
-        **_measures(figures),
-    }
 
 
 def _said(made: manifest.Manifest, records: int) -> dict[str, Any]:
