@@ -61,10 +61,10 @@ is compared with the paper's mechanism there ([behaviour.md](behaviour.md)). The
 [proofs/small-tables.md](proofs/small-tables.md): what any learner with that guarantee, and any Gaussian one, can
 reach on average over tables of these very records with other labels (of kinds of records; by other linear rules,
 three standard errors added) that are as easy without privacy within two points. A single table may be easier than the
-mean; **bold** below the paper; the picture has the lower of the two for any learner as a bar. What was not
-reproduced, how far it came and what stopped it:
-[errata/items.md](errata/items.md#mnist-figures-that-were-not-reached). AdLM's noise as its authors' program has it,
-drawn once, gives back every digit of whole batches exactly ([errata/adlm.md](errata/adlm.md)).
+mean; **bold** below the paper; the picture has the lower of the two for any learner as a bar. Where ours is not bold
+and these columns are empty, no bound says that it must be so. What was not reproduced, how far it came and what
+stopped it: [errata/items.md](errata/items.md#mnist-figures-that-were-not-reached). AdLM's noise as its authors'
+program has it, drawn once, gives back every digit of whole batches exactly ([errata/adlm.md](errata/adlm.md)).
 """
 
 
