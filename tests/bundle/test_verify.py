@@ -405,9 +405,17 @@ def test_it_leaves_no_folder_behind(
 def test_several_commits_in_one_file_are_checked_one_by_one(submission: Submission, tmp_path: Path) -> None:
     paper = tmp_path / "paper.zip"
     commit = submission.workspace.run("git", "rev-parse", "HEAD").stdout.strip()
-    submission.workspace.run("airlock", "bundle", "--rev", commit, "--rev", "HEAD", "--output", str(paper))
+    later = submission.workspace.run(
+        "git", "commit-tree", "-p", commit, "-m", "the same again", "HEAD^{tree}"
+    )
+    again = later.stdout.strip()
+    twice = submission.workspace.run(
+        "airlock", "bundle", "--rev", commit, "--rev", "HEAD", "--output", str(paper), expect=2
+    )
+    assert f"--rev HEAD is commit {commit[:12]}, which is named already" in twice.stderr
+    submission.workspace.run("airlock", "bundle", "--rev", commit, "--rev", again, "--output", str(paper))
     verdict = verify(paper, QUICK)
-    assert verdict.problems == [] and [one.commit for one in verdict.results] == [commit, commit]
+    assert verdict.problems == [] and [one.commit for one in verdict.results] == [commit, again]
     (result, _) = verdict.results
     assert (result.data, result.mechanism, result.passes) == ("wdbc", "coefficients", 2) and (
         result.accuracy or 0
@@ -428,7 +436,7 @@ def test_several_commits_in_one_file_are_checked_one_by_one(submission: Submissi
     assert verify(paper, QUICK).problems == [f"runs/{run.name} was changed after the bundle was made"]
     index.write(
         tmp_path / "out",
-        {"project": "p", "commits": [commit, commit], "committed": "", "airlock": ""},
+        {"project": "p", "commits": [commit, again], "committed": "", "airlock": ""},
         submission.signer,
     )
     container.pack(tmp_path / "out", paper)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -243,11 +245,19 @@ def test_keys_are_backed_up_restored_and_rotated(
     masters = Keyring.create(clinic.home).masters
     assert "generation 2" in airlock("keys", "rotate")
     backup = str(tmp_path / "backup")
-    airlock("keys", "backup", backup, text="a long passphrase\na long passphrase\n")
+    # Of a session without a terminal: what is piped in is not asked for, as it could be seen.
+    asked = [sys.executable, "-m", "airlock", "keys", "backup", backup]
+    alone = subprocess.run(asked, input=b"a\na\n", capture_output=True, start_new_session=True, check=False)
+    assert alone.returncode == 2
+    assert alone.stderr.decode() == (
+        "airlock: there is no terminal to ask for the passphrase on: give it in AIRLOCK_PASSPHRASE\n"
+    )
+    assert not Path(backup).exists()
+    monkeypatch.setenv("AIRLOCK_PASSPHRASE", "a long passphrase")
+    airlock("keys", "backup", backup)
     for path in clinic.home.keys.rglob("*"):
         if path.is_file():
             path.unlink()
-    monkeypatch.setenv("AIRLOCK_PASSPHRASE", "a long passphrase")
     assert "2 generations" in airlock("keys", "restore", backup)
     assert Keyring.load(clinic.home).masters[:1] == masters
 

@@ -96,7 +96,7 @@ def test_the_commands_that_read_tables_are_bound(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (1 << 28, 1 << 28))
     cli.bound_memory()
     assert len(asked) == 1, "what is less already stays"
-    assert {"add", "explain", "export", "init", "predict"} == cli.READERS
+    assert {"add", "explain", "export", "init", "mock", "predict"} == cli.READERS
 
 
 def test_any_damage_is_a_line_or_the_same_records(tmp_path: Path) -> None:
