@@ -60,8 +60,11 @@ def test_a_cell_finds_its_row_in_the_results() -> None:
     assert {row["reading"] for name, row in known.items() if row and name == "adlm-mnist-0-5-120"} == {
         "preset authors-code, predicting by a batch's statistics, 120 of each 1,800"
     }
-    # Whole batches were run with pixels in [0, 1] only: another program's.
-    assert known["adlm-mnist-0-5-whole"] is None
+    assert {row["reading"] for name, row in known.items() if row and name == "adlm-mnist-0-5-whole"} == {
+        "preset authors-code, predicting by a batch's statistics"
+    }
+    # ILM's whole batches were run with pixels in [0, 1] only: another program's.
+    assert known["ilm-mnist-0-5-whole"] is None
     shown = [row for row in known.values() if row is not None]
     assert len(shown) > 30
     assert all(figure_of(row) is not None for row in shown)
