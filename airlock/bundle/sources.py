@@ -71,9 +71,13 @@ class Cache:
         """Write one out, as dvc.lock names it, to `target`.
 
         Raises:
-            InputError: it is not in the cache, or is damaged there.
+            InputError: it is not in the cache, or is damaged there; or it has no hash.
         """
-        digest = str(item["md5"])
+        digest = str(item.get("md5"))
+        if not listings.HASH.fullmatch(digest.removesuffix(listings.ENDING)):  # it is a place in the cache
+            raise InputError(
+                f"'{item['path']}' has no hash in dvc.lock: restore it from git, or run `dvc repro`"
+            )
         damaged = InputError(
             f"'{item['path']}' is damaged in the DVC cache: remove it there and run `dvc pull -r {remote}`"
         )

@@ -53,3 +53,16 @@ def test_a_list_that_is_not_of_its_hash_is_one_line_and_an_honest_one_is_written
     (tmp_path / ".dvc/cache/files/md5" / name[:2] / name[2:]).write_text("[")
     with pytest.raises(InputError, match="damaged in the DVC cache"):
         Cache(tmp_path).write({"path": "data/model", "md5": name}, tmp_path / "out", remote="released")
+
+
+@pytest.mark.parametrize(
+    "digest", ["../../../../../secret", "..//dev/zero", "", None, MD5.upper(), f"{MD5}.dir.dir"]
+)
+def test_a_hash_in_the_lock_is_no_place(tmp_path: Path, digest: str | None) -> None:
+    work = tmp_path / "work"
+    cached(work, [])
+    (tmp_path / "secret").write_text("a key")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InputError, match="has no hash in dvc.lock"):
+        Cache(work).write({"path": "data/model", "md5": digest}, tmp_path / "out", remote="released")
+    assert sorted(tmp_path.rglob("*")) == before
